@@ -10,8 +10,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from acqstream.client.plain_metadata import plain_metadata
+from acqstream.client.plain_metadata import Changes, plain_metadata
 from acqstream.errors import ConfigError, ProtocolError
+from acqstream.model.metadata import MAX_SUMMARY_BYTES
 
 _MAX_COUNT = 2**63 - 1
 _MAX_DURABILITY_S = 3600
@@ -90,16 +91,24 @@ def checked_count(name: str, value: object) -> int | None:
     return count
 
 
-def checked_metadata(name: str, value: object) -> tuple[dict[str, Any], int]:
-    """As `plain_metadata`; an empty map for None."""
+def checked_metadata(name: str, value: object) -> tuple[dict[str, Any], Changes]:
+    """As `plain_metadata` of a summary; an empty map for None."""
     if value is None:
-        return {}, 0
+        return {}, Changes()
     if not isinstance(value, Mapping):
         refuse(name, value, "a mapping")
     try:
-        return plain_metadata(value)
+        return plain_metadata(value, MAX_SUMMARY_BYTES)
     except ProtocolError as error:
         raise ConfigError(f"{name}: {error}") from error
+
+
+def checked_options(name: str, value: Mapping[Any, Any]) -> dict[str, Any]:
+    """A map of settings, as plain values; one that would become null or another text is refused."""
+    plain, changes = checked_metadata(name, value)
+    for _, text in changes.warnings(name):
+        refuse(name, value, f"a map of text, finite numbers, lists and maps ({text.partition(';')[0]})")
+    return plain
 
 
 def checked_list(name: str, value: object, expected: str) -> list[Any]:

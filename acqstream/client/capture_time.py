@@ -1,15 +1,21 @@
-"""Parses the time at which the core received a frame, from Micro-Manager's metadata."""
+"""Capture times of frames that a hook gets: its own clock, since programs give local time without a zone."""
 
 from __future__ import annotations
 
-from datetime import datetime
+import time
+
+from acqstream.storage.platform import wall_clock_ns
 
 
-def parse_received_ns(text: object) -> int | None:
-    """`TimeReceivedByCore`, local time in microseconds, as ns since 1970; None where it is missing or invalid."""
-    if not isinstance(text, str):
-        return None
-    try:
-        return round(datetime.fromisoformat(text).timestamp() * 1e6) * 1000
-    except ValueError:
-        return None
+class CaptureClock:
+    """Nanoseconds since 1970, read once and counted on from there: a wall clock that is set back changes nothing.
+
+    `TimeReceivedByCore` of Micro-Manager is no source: it is local time, and one hour of each year comes twice.
+    """
+
+    def __init__(self) -> None:
+        self.started_ns = wall_clock_ns()
+        self._started = time.perf_counter_ns()  # on Windows 1000 times finer than the monotonic clock
+
+    def now_ns(self) -> int:
+        return self.started_ns + time.perf_counter_ns() - self._started

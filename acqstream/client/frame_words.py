@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
-from acqstream.client.plain_metadata import plain_metadata
+from acqstream.client.plain_metadata import Changes, plain_metadata
 from acqstream.errors import ProtocolError
 from acqstream.model.axes import AxisValue
 from acqstream.model.metadata import encode_given
@@ -19,11 +19,10 @@ def plain_arguments(
     meta: Mapping[str, Any] | None,
     time_ns: int | None,
     micromanager: MicroManagerAxes | None,
-) -> tuple[Mapping[str, AxisValue], bytes, int | None, int]:
+) -> tuple[Mapping[str, AxisValue], bytes, int | None, Changes]:
     """Axes, encoded metadata (b"" for none) and capture time of a frame, from the arguments of `put`.
 
-    Nothing of the result changes with what was given. The last value is the number of NaN and infinite numbers that
-    became null.
+    Nothing of the result changes with what was given. The last value is what was changed in the metadata.
 
     Raises ProtocolError, and ConfigError for axes that Micro-Manager does not support.
     """
@@ -33,7 +32,7 @@ def plain_arguments(
     if time_ns is not None:
         time_ns = _checked_time(time_ns)
     if meta is None:
-        return plain, b"", time_ns, 0
+        return plain, b"", time_ns, Changes()
     metadata, replaced = plain_metadata(meta)
     try:
         text, time_ns = encode_given(metadata, time_ns)

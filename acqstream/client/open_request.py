@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from acqstream.client.arguments import checked_list, checked_metadata, checked_text, refuse
+from acqstream.client.arguments import checked_list, checked_options, checked_text, refuse
 from acqstream.client.plain_metadata import plain_scalar
-from acqstream.client.plain_values import plain
 from acqstream.errors import ConfigError
 from acqstream.model.acquisition_spec import AxisSpec, TileSpec
 from acqstream.model.pixel_type import pixel_type_of
@@ -67,10 +66,10 @@ def axes_hint(axes: Sequence[AxisSpec | Mapping[str, Any] | str] | None) -> list
         if isinstance(axis, AxisSpec):
             labels = [plain_scalar(label) for label in checked_list(f"{place}.labels", axis.labels, "a tuple of texts")]
             options = {"size": axis.size, "unit": axis.unit, "scale": axis.scale, "labels": labels}
-            entry = checked_metadata(place, {key: value for key, value in options.items() if value})[0]
+            entry = checked_options(place, {key: value for key, value in options.items() if value})
             entries.append({**entry, "name": axis.name})
         elif isinstance(axis, Mapping):
-            entries.append(checked_metadata(place, axis)[0])
+            entries.append(checked_options(place, axis))
         elif isinstance(axis, str):
             entries.append({"name": axis})
         else:
@@ -96,7 +95,7 @@ def tiles_request(tiles: Mapping[str, Any] | None, levels: object) -> dict[str, 
         unknown = set(tiles) - {"overlap", "wait_s"}
         if unknown:
             raise ValueError(f"unknown key {min(map(str, unknown))!r:.60}; known are 'overlap' and 'wait_s'")
-        spec = TileSpec.of({**checked_metadata("tiles", tiles)[0], "levels": plain_scalar(levels)})
+        spec = TileSpec.of({**checked_options("tiles", tiles), "levels": plain_scalar(levels)})
     except (ValueError, TypeError) as error:
         raise ConfigError(f"tiles={tiles!r:.80}: {error}") from error
     return {"overlap": list(spec.overlap), "levels": spec.levels, "wait_s": spec.wait_s}
@@ -107,7 +106,10 @@ def mirrors_request(mirrors: Sequence[str | Mapping[str, Any]] | None) -> list[A
     if mirrors is None:
         return None
     entries = checked_list("mirrors", mirrors, "a list, of names of formats or of maps")
+    plain: list[Any] = []
     for position, entry in enumerate(entries):
+        place = f"mirrors[{position}]"
         if not isinstance(entry, str | Mapping):
-            refuse(f"mirrors[{position}]", entry, "the name of a format or a map with 'format'")
-    return [plain(entry) for entry in entries]
+            refuse(place, entry, "the name of a format or a map with 'format'")
+        plain.append(checked_text(place, entry) if isinstance(entry, str) else checked_options(place, entry))
+    return plain

@@ -1,34 +1,81 @@
-"""Metadata as acquisition programs have it, turned into what JSON can hold."""
+"""Metadata as acquisition programs have it, turned into what JSON can hold. The rule: docs/metadata.md."""
 
 from __future__ import annotations
 
+import base64
+import cmath
+import dataclasses
 import datetime
 import enum
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections import UserString
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set, ValuesView
+from decimal import Decimal
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from acqstream.errors import ProtocolError
+from acqstream.protocol.encoding import MAX_HEADER_BYTES
 
 MAX_DEPTH = 64
+_MAX_TEXT_CHARACTERS = 1000  # of objects without a rule
+_MAX_REASON_CHARACTERS = 1000
+_MAX_FAST_VALUES = 200_000  # more are counted on the way
+_MAX_DECIMAL_BITS = 10_000  # Python makes no decimal text of integers with thousands of digits
+_SIMPLE = frozenset({bool, type(None)})
+_CONTAINERS = frozenset({dict, list, tuple, set, frozenset})
 _INT64 = range(-(2**63), 2**63)
-_SIMPLE = frozenset({str, bool, type(None)})
+_SECONDS = {"Y": (31_556_952, 1), "M": (2_629_746, 1), "W": (604_800, 1), "D": (86_400, 1), "h": (3600, 1)} | {
+    "m": (60, 1),
+    "s": (1, 1),
+    "ms": (1, 10**3),
+    "us": (1, 10**6),
+    "ns": (1, 10**9),
+    "ps": (1, 10**12),
+    "fs": (1, 10**15),
+    "as": (1, 10**18),
+}  # fmt: skip - of the units of numpy; years and months are their means in the Gregorian calendar
 
 
-def plain_metadata(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """`metadata` with plain Python values and string keys, and the number of NaN or infinite numbers that became None.
+class Changes(NamedTuple):
+    """Values that are stored as something else: counts, and the first that became text. True if there are any."""
 
-    Plain metadata are returned as they are. Raises ProtocolError naming the entry that cannot be stored.
+    nulls: int = 0
+    texts: int = 0
+    first_text: str = ""
+
+    def __bool__(self) -> bool:
+        return self.nulls + self.texts > 0
+
+    def warnings(self, where: str) -> Iterator[tuple[str, str]]:
+        """Code and text of the warnings; where: of which metadata."""
+        if self.nulls:
+            text = (
+                f"{self.nulls} NaN or infinite numbers or times in {where} became null; further ones are not reported"
+            )
+            yield "nan_in_metadata", text
+        if self.texts:
+            text = f"{self.texts} values in {where} are stored as text, the first is {self.first_text}"
+            yield "metadata_as_text", f"{text}; further ones are not reported"
+
+
+def plain_metadata(metadata: Mapping[str, Any], max_bytes: int = MAX_HEADER_BYTES) -> tuple[dict[str, Any], Changes]:
+    """`metadata` with plain Python values and string keys, and what was changed on the way.
+
+    Plain metadata are returned as they are. No value is refused; raises ProtocolError for what is not a mapping, or
+    takes more than max_bytes in every encoding.
     """
     if not isinstance(metadata, Mapping):
         raise ProtocolError(f"metadata must be a mapping, not {type(metadata).__name__}")
-    if type(metadata) is dict and _is_plain(metadata, 0):
-        return metadata, 0
-    conversion = _Conversion()
-    return conversion.mapping(metadata, "", 0), conversion.replaced
+    if type(metadata) is dict and _is_plain(metadata):
+        return metadata, Changes()
+    conversion = _Conversion(max_bytes)
+    plain = conversion.value(metadata)
+    if not isinstance(plain, dict):  # its own code failed
+        plain = {"metadata": plain}
+    return plain, Changes(conversion.nulls, conversion.texts, conversion.first_text)
 
 
 def plain_scalar(value: object) -> object:
@@ -44,72 +91,258 @@ def plain_scalar(value: object) -> object:
     return value
 
 
-def _is_plain(value: object, depth: int) -> bool:
-    kind = type(value)
-    if kind in _SIMPLE:
-        return True
-    if kind is int:
-        return value in _INT64
-    if kind is float:
-        return math.isfinite(value)  # type: ignore[arg-type]
-    if depth >= MAX_DEPTH:
-        return False
-    if kind is dict:
-        items = value.items()  # type: ignore[attr-defined]
-        return all(type(key) is str and _is_plain(entry, depth + 1) for key, entry in items)
-    if kind is list:
-        return all(_is_plain(entry, depth + 1) for entry in value)  # type: ignore[attr-defined]
+def sendable_reason(reason: str) -> str:
+    """`reason`, cut, without half surrogates, which file names in errors may have and no message can carry."""
+    return reason[:_MAX_REASON_CHARACTERS].encode("utf-8", "replace").decode()
+
+
+def safe_text(value: object) -> str:
+    """The text of any object, cut; of its type, where its own cannot be made."""
+    try:
+        text = str(value)
+    except Exception as error:  # noqa: BLE001 - any code may be in there
+        return f"<{type(value).__name__}: no text ({type(error).__name__})>"
+    return text if len(text) <= _MAX_TEXT_CHARACTERS else f"{text[:_MAX_TEXT_CHARACTERS]}..."
+
+
+def _is_plain(metadata: dict[Any, Any]) -> bool:
+    """True for plain metadata of the usual size: nothing is to be done. Level by level, so circles end."""
+    level: list[Any] = [metadata]
+    seen = 0
+    for _ in range(MAX_DEPTH):
+        below: list[Any] = []
+        for container in level:
+            is_map = type(container) is dict
+            if is_map and not all(type(key) is str and (key.isascii() or _is_unicode(key)) for key in container):
+                return False
+            seen += len(container)
+            if seen > _MAX_FAST_VALUES:
+                return False
+            for value in container.values() if is_map else container:
+                kind = type(value)
+                if kind is dict or kind is list:
+                    below.append(value)
+                elif kind not in _SIMPLE and not _is_plain_scalar(kind, value):
+                    return False
+        if not below:
+            return True
+        level = below
     return False
 
 
-class _Conversion:
-    def __init__(self) -> None:
-        self.replaced = 0
+def _is_plain_scalar(kind: type, value: Any) -> bool:
+    if kind is str:
+        return value.isascii() or _is_unicode(value)
+    return math.isfinite(value) if kind is float else kind is int and value in _INT64
 
-    def mapping(self, values: Mapping[Any, Any], place: str, depth: int) -> dict[str, Any]:
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        return False
+    return True
+
+
+class _Conversion:
+    """One conversion. `_left` bounds it, also for a few lists that hold each other many times over."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.nulls = 0
+        self.texts = 0
+        self.first_text = ""
+        self._max_bytes = self._left = max_bytes
+        self._path: list[str | int] = []  # keys and places from the top to the present value
+        self._open: set[int] = set()  # containers that are being converted: one of them inside itself is a circle
+
+    def value(self, value: Any) -> Any:
+        """The plain value. An object whose own code fails becomes its text."""
+        self._take(1)
+        kind = type(value)
+        if value is None or kind is bool:
+            return value
+        if kind is str:
+            return self._text(value)
+        if kind is int:
+            return value if value in _INT64 else self._as_text(value)
+        if kind is float:
+            return self._number(value)
+        depth = len(self._path)
+        try:
+            if kind in _CONTAINERS:
+                return self._of_container(value, value)
+            return self._of_object(value)
+        except ProtocolError:
+            raise
+        except Exception:  # noqa: BLE001 - of the object, and its text shows it
+            del self._path[depth:]
+            return self._as_text(value)
+
+    def _of_object(self, value: Any) -> Any:
+        if isinstance(value, enum.Enum):
+            return self.value(value.value)
+        if isinstance(value, np.generic | np.ndarray):
+            return self._of_numpy(value)
+        if isinstance(value, str | UserString | PurePath):
+            return self._text(str.__str__(value) if isinstance(value, str) else str(value))
+        if isinstance(value, int | float):
+            return self.value(int(value) if isinstance(value, int) else float(value))
+        if isinstance(value, datetime.timedelta):
+            return self._number(value.total_seconds())
+        if isinstance(value, datetime.date | datetime.time):  # datetime is a date
+            return value.isoformat() if value == value else self._null()  # noqa: PLR0124 - pandas has a NaT
+        if isinstance(value, bytes | bytearray | memoryview):
+            return self._bytes(bytes(value))
+        if isinstance(value, Decimal | complex):
+            is_finite = value.is_finite() if isinstance(value, Decimal) else cmath.isfinite(value)
+            return self._as_text(value) if is_finite else self._null()
+        return self._of_container(value, _content(value))
+
+    def _of_container(self, value: Any, content: Any) -> Any:
+        """`value`, whose content is a mapping or a list; as text where it has none, or lies too deep."""
+        if content is None:
+            return self._as_text(value)
+        is_circle = id(value) in self._open
+        if is_circle or len(self._path) >= MAX_DEPTH:  # never its text, which may be without end
+            why = "inside itself" if is_circle else f"below {MAX_DEPTH} levels"
+            return self._note_text(type(value).__name__, f"<{type(value).__name__} {why}>")
+        self._open.add(id(value))
+        try:
+            if isinstance(content, Mapping):
+                return self._mapping(content)
+            plain = self._list(content, len(content))
+            return _sorted(plain) if isinstance(value, set | frozenset) else plain
+        finally:
+            self._open.discard(id(value))
+
+    def _mapping(self, values: Mapping[Any, Any]) -> dict[str, Any]:
         plain: dict[str, Any] = {}
+        again: dict[str, int] = {}
         for key, value in values.items():
-            name = plain_scalar(key)
-            if not isinstance(name, str | int | float) and name is not None:
-                raise ProtocolError(f"metadata{place}: key {key!r:.60} must be a string")
-            text = name if isinstance(name, str) else str(name)
-            if text in plain:
-                raise ProtocolError(f"metadata{place}: two keys become {text!r:.60}")
-            plain[text] = self.value(value, f"{place}[{text!r:.60}]", depth + 1)
+            text = first = self._key(key)
+            self._path.append(text)
+            while text in plain:  # as 1 and "1": both are kept
+                again[first] = again.get(first, 1) + 1
+                text = f"{first} ({again[first]})"
+            if text != first:
+                self._note_text("a key that occurs twice", text)
+            plain[text] = self.value(value)
+            self._path.pop()
         return plain
 
-    def value(self, value: object, place: str, depth: int) -> Any:
-        if depth > MAX_DEPTH:
-            raise ProtocolError(f"metadata{place[:120]}: nested deeper than {MAX_DEPTH} levels")
-        value = plain_scalar(value)
-        if value is None or isinstance(value, str | bool):
-            return value
-        if isinstance(value, int):
-            return _checked_integer(value, place)
-        if isinstance(value, float):
-            return self._number(float(value))
+    def _list(self, values: Iterable[Any], size: int) -> list[Any]:
+        self._check(size)
+        plain = []
+        for place, entry in enumerate(values):
+            self._path.append(place)
+            plain.append(self.value(entry))
+            self._path.pop()
+        return plain
+
+    def _of_numpy(self, value: Any) -> Any:
+        kind, size = value.dtype.kind, value.dtype.itemsize
+        if value is np.ma.masked:
+            return self._null()
         if isinstance(value, np.ndarray):
-            return self.value(value.tolist(), place, depth + 1)  # without axes it is a number, or a time
-        if isinstance(value, datetime.datetime | datetime.date | datetime.time):
-            return value.isoformat()
-        if isinstance(value, PurePath):
-            return str(value)
-        if isinstance(value, Mapping):
-            return self.mapping(value, place, depth)
-        if isinstance(value, Sequence | Set) and not isinstance(value, bytes | bytearray | memoryview):
-            return [self.value(entry, f"{place}[{i}]", depth + 1) for i, entry in enumerate(value)]
-        raise ProtocolError(
-            f"metadata{place}: {type(value).__name__} cannot be stored; pass text, numbers, lists or maps"
-        )
+            if value.ndim == 0:
+                return self.value(value[()])
+            self._check(value.size)
+            return self._list(value.tolist() if kind == "U" or (kind in "biuf" and size <= 8) else value, len(value))
+        if kind in "mM":
+            if np.isnat(value):
+                return self._null()
+            return str(value) if kind == "M" else self._number(_seconds(value))
+        if value.dtype.names:
+            return self._mapping({name: value[name] for name in value.dtype.names})
+        if kind == "V":
+            return self._bytes(value.tobytes())
+        if isinstance(value, np.longdouble) and not isinstance(value.item(), float):
+            is_double = float(value) == value or not np.isfinite(value)
+            return self._number(float(value)) if is_double else self._as_text(value)
+        return self.value(value.item())
+
+    def _key(self, key: Any) -> str:
+        try:
+            plain = plain_scalar(key)
+            text = plain.isoformat() if isinstance(plain, datetime.date | datetime.time) else plain
+        except Exception:  # noqa: BLE001 - as of values
+            text = key
+        return self._text(text if type(text) is str else safe_text(text))
+
+    def _text(self, text: str) -> str:
+        self._take(len(text))
+        if text.isascii() or _is_unicode(text):
+            return text
+        return self._note_text("half surrogates", text.encode("utf-8", "backslashreplace").decode())
+
+    def _bytes(self, value: bytes) -> str:
+        self._take(len(value))
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            text = f"base64:{base64.b64encode(value).decode()}"
+        return self._note_text("bytes", text)
+
+    def _as_text(self, value: Any) -> str:
+        if type(value) is int:  # exact, however long
+            text = str(value) if value.bit_length() < _MAX_DECIMAL_BITS else f"{value:#x}"
+        else:
+            text = str(value) if type(value) is Decimal else safe_text(value)
+        return self._note_text(type(value).__name__, self._text(text))
+
+    def _note_text(self, what: str, text: str) -> str:
+        self.texts += 1
+        self.first_text = self.first_text or f"{self._place()} ({what})"
+        return text
 
     def _number(self, value: float) -> float | None:
         if math.isfinite(value):
             return value
-        self.replaced += 1
+        self._null()
         return None
 
+    def _null(self) -> None:
+        """The value of NaN, as None."""
+        self.nulls += 1
 
-def _checked_integer(value: int, place: str) -> int:
-    if value not in _INT64:
-        raise ProtocolError(f"metadata{place}: {value!r:.40} does not fit 64 bits; pass it as text")
-    return value
+    def _take(self, n_bytes: int) -> None:
+        self._check(n_bytes)
+        self._left -= n_bytes
+
+    def _check(self, n_bytes: int) -> None:
+        if n_bytes > self._left:
+            raise ProtocolError(
+                f"metadata{self._place()}: more than {self._max_bytes} bytes, which is the limit; store large arrays "
+                "and texts as frames, or in a file of their own and its path in the metadata"
+            )
+
+    def _place(self) -> str:
+        return "".join(f"[{key!r:.60}]" for key in self._path[:4]) + ("..." if len(self._path) > 4 else "")
+
+
+def _content(value: Any) -> Any:
+    """A mapping or a sized iterable with the content of an object; None of one without a rule."""
+    if isinstance(value, type):
+        return None
+    if hasattr(value, "model_dump"):  # pydantic, which may be a sequence too
+        value = value.model_dump(exclude_unset=True)
+    elif dataclasses.is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    elif not isinstance(value, Mapping | Sequence | Set | ValuesView) and hasattr(value, "tolist"):
+        value = value.tolist()
+    is_content = isinstance(value, Mapping | Sequence | Set | ValuesView) and not isinstance(value, str | bytes)
+    return value if is_content else None
+
+
+def _sorted(values: list[Any]) -> list[Any]:
+    """The values of a set, in an order that does not change from run to run."""
+    try:
+        return sorted(values)
+    except TypeError:
+        return sorted(values, key=lambda value: (type(value).__name__, str(value)))
+
+
+def _seconds(span: np.timedelta64) -> float:
+    unit, step = np.datetime_data(span.dtype)
+    seconds, parts = _SECONDS.get(unit, (1, 1))  # one without a unit is a number
+    return int(span.astype(np.int64)) * step * seconds / parts

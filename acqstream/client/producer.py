@@ -158,7 +158,7 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     run = Run(connection, memory, integer_axes)
     run.start()
     if replaced:
-        run.warn_of_replaced_numbers(replaced, "the summary")
+        run.warn_of_changes(replaced, "the summary")
     return run
 
 

@@ -19,8 +19,7 @@ from acqstream.client.frame_words import plain_arguments
 from acqstream.client.images import as_image, no_image, significant_bits
 from acqstream.client.local_memory import LocalMemory
 from acqstream.client.mirror_wait import wait_for_mirrors
-from acqstream.client.plain_metadata import plain_metadata
-from acqstream.client.plain_values import sendable_reason
+from acqstream.client.plain_metadata import Changes, plain_metadata, sendable_reason
 from acqstream.client.run_closing import RunClosing
 from acqstream.client.run_state import Progress
 from acqstream.client.stored_frames import StoredFrames
@@ -48,7 +47,7 @@ class Run:
         self._closing = RunClosing(connection, self._buffer)
         self.stored = StoredFrames(connection, micromanager)
         self._micromanager = micromanager
-        self._nan_reported = False
+        self._change_codes: set[str] = set()  # of the warnings about values, each once a run
         self.name = connection.settings.name
         self.path = ""
         self.daemon_log = connection.settings.log
@@ -146,7 +145,7 @@ class Run:
             raise no_image(self.next, error) from error
         number = buffer.put(array, bits, plain, metadata, time_ns)
         if replaced:
-            self.warn_of_replaced_numbers(replaced, f"the metadata of frame {number}")
+            self.warn_of_changes(replaced, f"the metadata of frame {number}")
 
     def reserve(
         self,
@@ -176,7 +175,7 @@ class Run:
             raise no_image(self.next, error) from error
 
         def warn(number: int) -> None:
-            self.warn_of_replaced_numbers(replaced, f"the metadata of frame {number}")
+            self.warn_of_changes(replaced, f"the metadata of frame {number}")
 
         return self._buffer.reserve(
             shape,
@@ -215,16 +214,15 @@ class Run:
             self._state.patches.add(kind, header)
             self._connection.wake()
         if replaced:
-            self.warn_of_replaced_numbers(replaced, f"the {kind}")
+            self.warn_of_changes(replaced, f"the {kind}")
 
-    def warn_of_replaced_numbers(self, count: int, where: str) -> None:
-        """Note that NaN or infinite numbers became null; once a run is enough."""
-        if self._nan_reported:
-            return
-        self._nan_reported = True
-        text = f"{count} NaN or infinite numbers in {where} became null; further ones are not reported"
-        with self._state.lock:
-            self._state.report.add_warning("nan_in_metadata", text, time.time())
+    def warn_of_changes(self, changes: Changes, where: str) -> None:
+        """Note that values became null or text; once a run is enough for each."""
+        for code, text in changes.warnings(where):
+            with self._state.lock:
+                if code not in self._change_codes:
+                    self._change_codes.add(code)
+                    self._state.report.add_warning(code, text, time.time())
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from acqstream.client import open_runs
 from acqstream.client.completeness import describe_missing
 from acqstream.client.connection import Connection
 from acqstream.client.frame_buffer import FrameBuffer
-from acqstream.client.plain_values import sendable_reason
+from acqstream.client.plain_metadata import sendable_reason
 from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, DaemonUnavailable
 from acqstream.model.receipt import Receipt
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from acqstream.errors import AcquisitionRefused, ConfigError, DatasetExists, StorageError
@@ -95,12 +96,17 @@ class DataDirectory:
             return self.path / name
         if not number_if_taken:
             raise DatasetExists(f'{self.path / name} already exists; use another name or on_exists="number"')
-        number = 1
-        while name_key(f"{name}_{number}") in taken:
-            number += 1
-        numbered = f"{name}_{number}"
+        numbered = f"{name}_{1 + max(_numbers_after(name_key(name), taken), default=0)}"
         check_name(numbered)
         return self.path / numbered
+
+
+def _numbers_after(key: str, taken: Iterable[str]) -> Iterator[int]:
+    """The numbers behind this name that are in use. A gap is the number of a deleted take, and stays free."""
+    for name in taken:
+        digits = name.removeprefix(f"{key}_")
+        if digits != name and re.fullmatch("[1-9][0-9]{0,8}", digits):
+            yield int(digits)
 
 
 def _check_length(folder: Path, name: str) -> None:

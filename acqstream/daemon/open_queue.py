@@ -17,10 +17,12 @@ from functools import partial
 from acqstream.daemon.acquisition import ActiveAcquisition, Peer
 from acqstream.daemon.acquisition_registry import AcquisitionRegistry
 from acqstream.daemon.announcer import Announcer
+from acqstream.daemon.kept_settings import kept_settings, new_mirrors
 from acqstream.daemon.open_requests import TAKEOVER_EPOCHS, OpenPlan, OpenRequests
 from acqstream.daemon.resources import Resources
 from acqstream.daemon.shared_memory_server import VISIT_S, SharedMemoryServer, offered_memory
 from acqstream.errors import AcqStreamError, AcquisitionRefused, StorageError
+from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.protocol.replies import Closed
@@ -200,24 +202,32 @@ class OpenQueue:
         if is_same_producer and 0 < spec.epoch < acquisition.epoch:
             raise AcquisitionRefused(f"{acquisition.name} was resumed by another producer", code="denied")
         if not is_same_producer:
-            self._check_takeover(acquisition)
+            self._check_takeover(acquisition, spec)
         acquisition.peer = peer
         acquisition.take_memory(*offered_memory(self._memory_server, request.memory))
         takeover = 0 if is_same_producer else TAKEOVER_EPOCHS
         acquisition.epoch = max(spec.epoch, acquisition.epoch + takeover)
         acquisition.is_resumed = True
         acquisition.session.on(Event.FOUND, time.monotonic())
+        first = acquisition.log.spec
+        if not is_same_producer and (kept := kept_settings(spec, first.as_request(), first.views, is_running=True)):
+            acquisition.log.notes.warn("resume_keeps", kept)
         if acquisition.session.state is not AcquisitionState.OPENING:
             self._announcer.notify(acquisition, acquisition.opened())
             self._announcer.acknowledge(acquisition)  # the cursors that went over the old connection may be lost
             self._announcer.notify_warnings_again(acquisition)
 
-    def _check_takeover(self, acquisition: ActiveAcquisition) -> None:
-        """Raise AcquisitionRefused unless a new producer may take the acquisition over."""
+    def _check_takeover(self, acquisition: ActiveAcquisition, spec: AcquisitionSpec) -> None:
+        """Raise AcquisitionRefused unless a new producer may take the acquisition over.
+
+        One that wants further mirrors gets it in a moment: it is interrupted first, as mirrors begin with a run.
+        """
         self._announcer.acknowledge(acquisition)  # notes the loss if the other producer is unreachable
         if acquisition.session.lost_at_s is None:
             text = f"{acquisition.name} is being written by another producer, which is still connected"
             raise AcquisitionRefused(text, code="denied")
+        if new_mirrors(spec, acquisition.log.spec.views):
+            acquisition.end(Event.STOP, "interrupted", "its producer was lost, and another one wants further mirrors")
         if acquisition.session.state is AcquisitionState.CLOSING:
             raise AcquisitionRefused(f"{acquisition.name} is being closed; try again", code="shutting_down")
 

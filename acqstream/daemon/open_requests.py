@@ -17,6 +17,7 @@ from acqstream.daemon.acquisition import ActiveAcquisition, Peer
 from acqstream.daemon.acquisition_views import AcquisitionViews, LeftOut
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory, check_name
+from acqstream.daemon.kept_settings import kept_settings
 from acqstream.daemon.resources import Resources
 from acqstream.errors import (
     AcquisitionRefused,
@@ -98,6 +99,9 @@ class OpenRequests:
         if spec.resume and spec.epoch > 0:
             raise ProtocolError(f"acquisition {spec.dataset_id!r} is not in this data directory", code="unknown_ds")
         warnings = self._check_mirrors(spec)
+        if spec.resume:
+            text = f"resume=True found no dataset {spec.name!r} in {self._directory.path}: a new one starts at frame 0"
+            warnings.append(("nothing_to_resume", text))
         folder = self._directory.choose(spec.name, number_if_taken=spec.number_if_taken, in_use=set(in_use))
         return OpenPlan(folder, replace(spec, name=folder.name), warnings=warnings, left_out=left_out)
 
@@ -244,7 +248,8 @@ def _plan_resume(spec: AcquisitionSpec, folder: Path, state: DatasetState, *, le
         tiles=tiles,
     )
     left_out = tuple((view, why) for view, why in left_out if view.name not in views)
-    return OpenPlan(folder, stored, state, left_out=left_out)
+    kept = kept_settings(spec, state.request, _stored_views(state)) if epoch - spec.epoch >= TAKEOVER_EPOCHS else ""
+    return OpenPlan(folder, stored, state, [("resume_keeps", kept)] if kept else (), left_out)
 
 
 def _is_default_pyramid(spec: AcquisitionSpec) -> bool:

@@ -90,7 +90,8 @@ class AcquisitionSpec:
     is the kind of the expected frames and expect their number, if known. durability is the time when journal and index
     are forced: at "close", after a number of seconds, or with every "batch". resume continues an interrupted dataset.
     epoch counts the connections of a producer to its acquisition, from 0. views are to be made. default_mirrors: the
-    daemon's configuration names the mirrors, not the request. tiles is None for a flat dataset.
+    daemon's configuration names the mirrors, not the request. tiles is None for a flat dataset. given are the names of
+    the fields in the request, which a resumed run may not follow.
     """
 
     dataset_id: str
@@ -107,10 +108,12 @@ class AcquisitionSpec:
     views: tuple[ViewSpec, ...] = ()
     default_mirrors: bool = True
     tiles: TileSpec | None = None
+    given: frozenset[str] = frozenset()
 
     def as_request(self) -> dict[str, Any]:
         """Plain values: the field `request` of acqstream.json."""
         values = dataclasses.asdict(self)
+        del values["given"]
         request: dict[str, Any] = {}
         for name, value in values.items():
             request |= stored_views(self.views) if name == "views" else {name: value}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -252,6 +253,7 @@ def _parse_open(fields: Mapping[str, Any]) -> Open:
         views=_with_pyramid(parse_views(fields.get("mirrors")), tiles),
         default_mirrors=fields.get("mirrors") is None,
         tiles=tiles,
+        given=frozenset(key for key, value in fields.items() if value not in (None, [], {})),
     )
     return Open(spec, parse_offer(fields))
 
@@ -290,7 +292,11 @@ def _parse_axes(value: object) -> tuple[AxisSpec, ...]:
         check_axes({name: 0})
         labels = check_list(axis.get("labels") or [], "labels")
         size = check_optional_integer(axis.get("size"), "size")
-        specs.append(AxisSpec(axis["name"], size, labels=tuple(map(str, labels))))
+        unit = take_text(axis, "unit", "", max_length=100) if axis.get("unit") is not None else None
+        scale = axis.get("scale")
+        if scale is not None and (type(scale) not in (int, float) or not 0 < scale < math.inf):
+            raise field_error("scale", "a number above 0", scale)
+        specs.append(AxisSpec(axis["name"], size, unit, scale, tuple(map(str, labels))))
     check_axes({spec.name: 0 for spec in specs})
     return tuple(specs)
 

@@ -15,12 +15,10 @@ from typing import Any, TypeVar
 
 from acqstream.errors import CorruptDataset, FileMissing, ProtocolError, StorageError
 from acqstream.model.fields import MAX_INTEGER, Fields
-from acqstream.model.metadata import is_deeper_than
+from acqstream.model.metadata import MAX_JSON_BYTES, MAX_JSON_ITEMS, is_deeper_than
 from acqstream.storage.read_file import ReadFile, is_absent
 
-MAX_FILE_BYTES = 64 * 2**20
-# An empty list takes 20 times the memory of its text, so a bound on bytes is not enough. Headers have fewer items.
-MAX_ITEMS = 2_200_000
+MAX_FILE_BYTES, MAX_ITEMS = MAX_JSON_BYTES, MAX_JSON_ITEMS
 MAX_DEPTH = 300  # far below the depth that exhausts the stack of recursive readers, far above that of real documents
 
 _T = TypeVar("_T")

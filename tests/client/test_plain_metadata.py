@@ -1,80 +1,99 @@
-"""Metadata as it comes, and what is stored."""
+"""The rule for values in metadata; the table is in `tests.conformance.odd_metadata`."""
 
 from __future__ import annotations
 
-import datetime
-import enum
-from collections import OrderedDict
-from pathlib import PurePosixPath
+import json
+import os
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
 
-from acqstream.client.plain_metadata import MAX_DEPTH, plain_metadata
+from acqstream.client.plain_metadata import plain_metadata
 from acqstream.errors import ProtocolError
+from tests.conformance.odd_metadata import ODD_METADATA, SUMMARIES, Odd
 
 
-class Axis(str, enum.Enum):
-    TIME = "t"
+@pytest.mark.parametrize("odd", SUMMARIES, ids=lambda odd: odd.name)
+def test_what_is_stored(odd: Odd):
+    plain, changes = plain_metadata(odd.given(), 2**26)
+    assert json.dumps(plain) == json.dumps(odd.expected)
+    assert (changes.nulls, changes.texts) == (odd.nulls, odd.texts)
+    assert plain_metadata(plain)[0] is plain
 
 
-class Text(str):
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        return "wrong"
+def test_the_table_is_large_and_its_names_differ():
+    assert len({odd.name for odd in ODD_METADATA}) == len(ODD_METADATA) >= 40
 
 
-CASES = [
-    ({"a": np.float32(0.5), "b": np.int64(3), "c": np.bool_(True)}, {"a": 0.5, "b": 3, "c": True}),
-    ({Axis.TIME: Axis.TIME, Text("k"): Text("v")}, {"t": "t", "k": "v"}),
-    ({1: "one", None: "nothing"}, {"1": "one", "None": "nothing"}),
-    ({"a": (1, 2), "b": np.arange(3), "c": range(2)}, {"a": [1, 2], "b": [0, 1, 2], "c": [0, 1]}),
-    ({"a": np.array(3), "b": np.array(0.5), "c": np.array("x")}, {"a": 3, "b": 0.5, "c": "x"}),
-    ({"a": np.array("2026-01-02", "M8[D]")}, {"a": "2026-01-02"}),
-    ({"a": OrderedDict(b=np.uint8(1))}, {"a": {"b": 1}}),
-    ({"p": PurePosixPath("/x"), "d": datetime.date(2026, 1, 2)}, {"p": "/x", "d": "2026-01-02"}),
-]
+def test_the_warnings_name_the_first_value():
+    texts = dict(plain_metadata({"a": {"b": [1, 1j]}, "c": float("nan")})[1].warnings("frame 3"))
+    assert list(texts) == ["nan_in_metadata", "metadata_as_text"]
+    assert "1 values in frame 3 are stored as text, the first is ['a']['b'][1] (complex)" in texts["metadata_as_text"]
 
 
-@pytest.mark.parametrize(("metadata", "expected"), CASES)
-def test_foreign_values_become_plain_ones(metadata, expected):
-    plain, replaced = plain_metadata(metadata)
-    assert plain == expected
-    assert replaced == 0
-    assert all(type(key) is str for key in plain)
-    assert type(plain.get("k", "")) is str
-
-
-def test_what_is_plain_already_is_not_copied():
-    metadata = {"a": 1, "b": [0.5, None, {"c": "d"}], "e": True}
-    assert plain_metadata(metadata)[0] is metadata
-
-
-def test_nan_becomes_none_and_is_counted():
-    metadata = {"a": float("nan"), "b": [float("inf"), 1.0], "c": np.float64("-inf"), "d": np.array([np.nan, 2])}
-    assert plain_metadata(metadata) == ({"a": None, "b": [None, 1.0], "c": None, "d": [None, 2.0]}, 4)
+def _laughs(levels: int) -> list:
+    value: list = [None]
+    for _ in range(levels):
+        value = [value] * 10
+    return value
 
 
 @pytest.mark.parametrize(
-    ("metadata", "text"),
+    "given",
     [
-        ({"a": {"b": b"raw"}}, r"\['a'\]\['b'\]: bytes"),
-        ({"a": [1, object()]}, r"\['a'\]\[1\]: object"),
-        ({"a": 2**63}, "does not fit 64 bits"),
-        ({"a": np.uint64(2**63)}, "does not fit 64 bits"),
-        ({(1, 2): 3}, "must be a string"),
-        ({1: 2, "1": 3}, "two keys become"),
-        ([1], "must be a mapping"),
+        {"a": np.zeros(10**7)},
+        {"a": np.broadcast_to(0, (10**6, 10**6))},
+        {"a": range(10**12)},
+        {"a": _laughs(20)},
+        {"a": {1: "x" * 10**7}},
+        {"a": b"x" * 10**7},
     ],
 )
-def test_what_cannot_be_stored_is_named(metadata, text):
-    with pytest.raises(ProtocolError, match=text):
-        plain_metadata(metadata)
+def test_what_has_no_bound_is_an_error_at_once(given):
+    started = time.monotonic()
+    with pytest.raises(ProtocolError, match=r"\['a'\].*more than 1048576 bytes.*in a file of their own"):
+        plain_metadata(given)
+    assert time.monotonic() - started < 30
 
 
-def test_depth_is_bounded_also_for_a_circle():
-    circle: dict = {}
-    circle["again"] = circle
-    with pytest.raises(ProtocolError, match=f"deeper than {MAX_DEPTH}"):
-        plain_metadata(circle)
+def test_other_than_a_mapping_is_refused():
+    with pytest.raises(ProtocolError, match="must be a mapping"):
+        plain_metadata([1])  # type: ignore[arg-type]
+
+
+def test_pandas():
+    pandas = pytest.importorskip("pandas")
+    given = {"a": pandas.Series([1, 2]), "b": pandas.Timestamp("2026-01-02", tz="UTC"), "c": pandas.NaT}
+    assert plain_metadata(given)[0] == {"a": [1, 2], "b": "2026-01-02T00:00:00+00:00", "c": None}
+
+
+CLOCK = """
+import datetime, json
+from acqstream.client.pycromanager.frame_record import FrameRecorder
+import numpy
+recorder, image, times = FrameRecorder(), numpy.zeros((4, 4), "u1"), []
+for minute in range(-30, 130, 10):  # around the hour that comes twice
+    moment = datetime.datetime(2026, 10, 25, tzinfo=datetime.timezone.utc) + datetime.timedelta(minutes=minute)
+    text = str(moment.astimezone().replace(tzinfo=None))
+    record = recorder.record(image, {"Axes": {"time": minute}, "TimeReceivedByCore": text})
+    assert record.metadata["TimeReceivedByCore"] == text
+    times.append((record.time_ns, record.metadata["ElapsedTime-ms"]))
+print(json.dumps(times))
+"""
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "UTC"])
+def test_local_time_is_no_moment(zone: str):
+    """Pycro-Manager's hook in the hour that comes twice: its own clock decides."""
+    before_ns = time.time_ns()
+    environment = {**os.environ, "TZ": zone}
+    command = [sys.executable, "-c", CLOCK]
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120).stdout
+    times = json.loads(output)
+    assert times == sorted(times)
+    assert all(before_ns - 10**9 < time_ns < time.time_ns() + 10**9 for time_ns, _ in times)
+    assert times[0][1] == 0
+    assert all(abs(elapsed_ms - (time_ns - times[0][0]) / 1e6) < 1e-3 for time_ns, elapsed_ms in times)

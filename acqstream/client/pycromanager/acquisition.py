@@ -21,7 +21,6 @@ except ImportError as error:
     ) from error
 
 from acqstream.client import producer
-from acqstream.client.plain_values import plain
 from acqstream.client.pycromanager.event_queue import PendingEventQueue
 from acqstream.client.pycromanager.ignored_arguments import without_ignored
 from acqstream.client.pycromanager.pending_events import PendingEvents
@@ -233,7 +232,7 @@ def _engine_summary(name: str) -> dict[str, Any]:
         )
     core = Engine.get_core()
     try:
-        summary = plain(AcqEngMetadata.make_summary_metadata(core, None))
+        summary = dict(AcqEngMetadata.make_summary_metadata(core, None))
     except (AttributeError, RuntimeError) as error:  # the former for RGB
         camera = core.get_camera_device()
         text = f"Pycro-Manager cannot acquire from camera {camera!r} as it is set: {error}; choose 8 or 16 bit pixels"
@@ -241,7 +240,7 @@ def _engine_summary(name: str) -> dict[str, Any]:
     summary["Prefix"] = name
     if summary.get("PixelSize_um"):
         summary["PixelSizeUm"] = summary["PixelSize_um"]
-    return dict(summary)
+    return summary
 
 
 def _open_queues(acq: Any) -> None:

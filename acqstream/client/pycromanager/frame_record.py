@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.client.capture_time import parse_received_ns
-from acqstream.client.plain_values import plain
+from acqstream.client.capture_time import CaptureClock
+from acqstream.client.plain_metadata import plain_scalar
 from acqstream.errors import ProtocolError
 from acqstream.model.pixel_type import SIGNIFICANT_BITS
-from acqstream.storage.platform import wall_clock_ns
 
 AXES_KEY = "Axes"
 ELAPSED_KEY = "ElapsedTime-ms"
+RECEIVED_KEY = "TimeReceivedByCore"
 # Numbers that the core gives as text in hardware sequences.
 _NUMBER_KEYS = frozenset({"Binning", "BitDepth", "ImageNumber", "ROI-X-start", "ROI-Y-start"})
 
@@ -33,9 +33,10 @@ class FrameRecord:
 
 
 class FrameRecorder:
-    """Makes the records of one acquisition; its first frame starts the clock."""
+    """Makes the records of one acquisition."""
 
     def __init__(self) -> None:
+        self._clock = CaptureClock()
         self._first_ns: int | None = None
 
     def record(self, image: object, metadata: Mapping[str, Any]) -> FrameRecord:
@@ -44,7 +45,9 @@ class FrameRecorder:
         if not isinstance(axes, Mapping):
             raise ProtocolError(f"the image's metadata[{AXES_KEY!r}] is {axes!r:.60}; expected a map of its axes")
         pixels = np.asarray(image)
-        stored = {str(key): plain(value) for key, value in metadata.items() if key != AXES_KEY and value is not None}
+        stored = {
+            str(key): plain_scalar(value) for key, value in metadata.items() if key != AXES_KEY and value is not None
+        }
         for key in _NUMBER_KEYS & stored.keys():
             stored[key] = _number(stored[key])
         # Text in hardware sequences, and without pixel type for snaps, so the array decides.
@@ -55,11 +58,10 @@ class FrameRecorder:
 
     def _set_times(self, stored: dict[str, Any]) -> int:
         """Capture time in ns; corrects the elapsed time in `stored`, which is the same for all frames of a sequence."""
-        received_ns = parse_received_ns(stored.get("TimeReceivedByCore"))
-        time_ns = wall_clock_ns() if received_ns is None else received_ns
+        time_ns = self._clock.now_ns()
         if self._first_ns is None:
             self._first_ns = time_ns
-        if received_ns is not None or ELAPSED_KEY not in stored:
+        if RECEIVED_KEY in stored or ELAPSED_KEY not in stored:
             stored[ELAPSED_KEY] = (time_ns - self._first_ns) / 1e6
         return time_ns
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pymmcore_plus.mda import MDAEngine, PMDAEngine, SkipEvent
 
-from acqstream.client.plain_values import plain
+from acqstream.client.plain_metadata import plain_metadata
 from acqstream.client.pymmcore.sequence_plan import acquires
 from acqstream.client.pymmcore.streamer import Streamer
 
@@ -137,7 +137,8 @@ class StreamingEngine(PMDAEngine):
             stream.close()
         sink = self._acqstream_streamer.sink
         if sink is not None and count < expected and not is_canceled:
-            sink.lose(expected - count, reason=f"no image came for the event with index {plain(event.index)}")
+            index = plain_metadata(event.index)[0]
+            sink.lose(expected - count, reason=f"no image came for the event with index {index}")
 
     def _send_frame(self, payload: Payload, depth: int) -> None:
         sink = self._acqstream_streamer.sink

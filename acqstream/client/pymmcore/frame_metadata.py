@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from acqstream.client.capture_time import parse_received_ns
-from acqstream.client.plain_values import plain
 from acqstream.client.pymmcore.axes import AXES_NOTE
-from acqstream.storage.platform import wall_clock_ns
 
 if TYPE_CHECKING:
     from useq import MDAEvent
@@ -20,8 +17,8 @@ _NOTES = frozenset({"runner_t0", AXES_NOTE})  # the runner's for its engine, rem
 
 
 def frame_metadata(event: MDAEvent, meta: Mapping[str, Any], elapsed_ms: float) -> dict[str, Any]:
-    """Metadata to store with a frame; elapsed_ms since the start of the run is used where `meta` lacks it."""
-    stored = {str(key): plain(value) for key, value in meta.items() if key not in _LEFT_OUT}
+    """Metadata to store with a frame, not yet plain; elapsed_ms of the run is used where `meta` lacks it."""
+    stored = {str(key): value for key, value in meta.items() if key not in _LEFT_OUT}
     stored.setdefault("runner_time_ms", elapsed_ms)
     stored["mda_event"] = _event_fields(event)
     stored.update(_viewer_keys(event, stored))
@@ -29,9 +26,13 @@ def frame_metadata(event: MDAEvent, meta: Mapping[str, Any], elapsed_ms: float) 
 
 
 def _event_fields(event: MDAEvent) -> dict[str, Any]:
-    fields = {name: plain(getattr(event, name)) for name in event.model_fields_set if name not in _EVENT_LEFT_OUT}
-    fields["metadata"] = {str(key): plain(value) for key, value in event.metadata.items() if key not in _NOTES}
-    return {name: value for name, value in fields.items() if value is not None and value != {}}
+    fields = {name: getattr(event, name) for name in event.model_fields_set if name not in _EVENT_LEFT_OUT}
+    fields["metadata"] = {str(key): value for key, value in event.metadata.items() if key not in _NOTES}
+    return {
+        name: value
+        for name, value in fields.items()
+        if value is not None and not (isinstance(value, Mapping) and not value)
+    }
 
 
 def _viewer_keys(event: MDAEvent, stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,11 +49,4 @@ def _viewer_keys(event: MDAEvent, stored: Mapping[str, Any]) -> dict[str, Any]:
         "YPositionUm": position.get("y", event.y_pos),
         "ZPositionUm": position.get("z", event.z_pos),
     }
-    return {key: plain(value) for key, value in keys.items() if value is not None}
-
-
-def capture_time_ns(meta: Mapping[str, Any]) -> int:
-    """Time at which the core received the frame, in ns since 1970; now, where the camera's metadata lack it."""
-    camera = meta.get("camera_metadata")
-    received_ns = parse_received_ns(camera.get("TimeReceivedByCore")) if camera else None
-    return wall_clock_ns() if received_ns is None else received_ns
+    return {key: value for key, value in keys.items() if value is not None}

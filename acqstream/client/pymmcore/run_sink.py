@@ -10,8 +10,9 @@ import numpy as np
 from useq import MDASequence
 
 from acqstream.client import producer
+from acqstream.client.capture_time import CaptureClock
 from acqstream.client.pymmcore.axes import AxisTranslator
-from acqstream.client.pymmcore.frame_metadata import capture_time_ns, frame_metadata
+from acqstream.client.pymmcore.frame_metadata import frame_metadata
 from acqstream.client.pymmcore.pending_events import PendingMDAEvents
 from acqstream.client.pymmcore.run_summary import run_summary
 from acqstream.client.pymmcore.sequence_plan import plan_sequence
@@ -52,6 +53,7 @@ class RunSink:
         self._counter = counter
         self._missing_policy = missing
         self._has_plain_engine = has_plain_engine
+        self._clock = CaptureClock()
         self._translator: AxisTranslator
         self._tiles: TilePlan | None = None
         self._checked: tuple[str, tuple[int, ...]] | None = None  # dtype and shape of the last frame, known to fit
@@ -120,7 +122,7 @@ class RunSink:
         stored = frame_metadata(event, meta, elapsed_ms)
         if self._tiles is not None:
             stored.update(self._tiles.place(axes))
-        self.run.put(image, axes, meta=stored, bits=bits, time_ns=capture_time_ns(meta))
+        self.run.put(image, axes, meta=stored, bits=bits, time_ns=self._clock.now_ns())
         self.delivered += 1
 
     def skip(self, frames: int = 1, *, reason: str = "skipped by the engine") -> None:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from acqstream.arrays.position_names import POSITION_NAMES
-from acqstream.client.plain_values import plain
 from acqstream.client.pymmcore.sequence_plan import SequencePlan
 
 if TYPE_CHECKING:
     from useq import MDASequence
 
-MAX_SEQUENCE_BYTES = 512 * 1024  # a message's header, which holds the summary, may have 1 MiB
-MAX_NAMES_BYTES = 256 * 1024
-
 
 def run_summary(name: str, sequence: MDASequence, meta: Mapping[str, Any], plan: SequencePlan) -> dict[str, Any]:
-    """The summary to store. meta is the result of the inner engine's `setup_sequence`."""
-    summary = {str(key): plain(value) for key, value in meta.items() if key != "mda_sequence"}
+    """The summary to store, not yet plain. meta is the result of the inner engine's `setup_sequence`."""
+    summary = {str(key): value for key, value in meta.items() if key != "mda_sequence"}
     summary["Prefix"] = name
     summary["StartTime"] = summary.get("datetime") or datetime.now().astimezone().isoformat()
     infos = summary.get("image_infos") or [{}]
@@ -33,12 +28,9 @@ def run_summary(name: str, sequence: MDASequence, meta: Mapping[str, Any], plan:
 
 
 def _sequence_fields(sequence: MDASequence) -> dict[str, Any]:
-    fields: dict[str, Any] = plain(sequence)
+    fields: dict[str, Any] = sequence.model_dump(exclude_unset=True)
     fields["axis_order"] = list(sequence.axis_order)
     fields["uid"] = str(sequence.uid)
-    size = len(json.dumps(fields))
-    if size > MAX_SEQUENCE_BYTES:
-        return {"uid": fields["uid"], "left_out": f"the sequence takes {size} bytes; positions are in the frames"}
     return fields
 
 
@@ -47,7 +39,7 @@ def _plan_keys(sequence: MDASequence, plan: SequencePlan) -> dict[str, Any]:
     if plan.channel_names:
         keys["ChNames"] = list(plan.channel_names)
     names = [position.name for position in sequence.stage_positions]
-    if names and all(names) and len(json.dumps(names)) <= MAX_NAMES_BYTES:
+    if names and all(names):
         keys[POSITION_NAMES] = names
     step_um = getattr(sequence.z_plan, "step", None)
     if step_um is not None:

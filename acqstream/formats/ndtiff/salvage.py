@@ -25,8 +25,9 @@ from acqstream.formats.ndtiff.layout import DIRECTORY_STEP
 from acqstream.formats.ndtiff.page_axes import axes_in, hints_in
 from acqstream.formats.ndtiff.pages import StackPage, read_page
 from acqstream.formats.ndtiff.placement import BLOCK_BYTES, align_up
-from acqstream.formats.ndtiff.stack_header import MAX_JSON_BYTES, ByteOrder, parse_json_object, parse_stack_header
+from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_json_object, parse_stack_header
 from acqstream.model.axes import AxisValue
+from acqstream.model.metadata import MAX_JSON_BYTES
 from acqstream.model.pixel_type import MAX_SIDE
 from acqstream.storage.data_runs import data_runs
 from acqstream.storage.read_file import ReadFile

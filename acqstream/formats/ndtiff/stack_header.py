@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from acqstream.errors import CorruptDataset, UnsupportedFeature
+from acqstream.model.metadata import MAX_JSON_BYTES
 from acqstream.storage.json_file import parse_json
 
 ReadAt = Callable[[int, int], bytes]
@@ -33,8 +34,6 @@ NDTIFF_MAGIC = 483729
 SUMMARY_MAGIC = 2355492
 INDEX_MAP_MAGIC = 54773648  # versions 0 and 1 have it where later ones have NDTIFF_MAGIC
 TIFF_MAGIC = 42
-MAX_JSON_BYTES = 64 * 2**20
-"""Limit for a summary or one frame's metadata: a sparse file must not make a reader allocate gigabytes."""
 _ORDERS: dict[bytes, ByteOrder] = {b"II": "<", b"MM": ">"}
 _SUMMARY_MARK_AT = {2: 16, 3: 20}
 
