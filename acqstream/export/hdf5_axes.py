@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.source import LevelSource
 from acqstream.dataset.xarray_arrays import coordinates, dimension_names
+from acqstream.model.metadata import TIME_KEY, capture_time
 
 IMAGE, METADATA, SUMMARY, FRAMES = "image", "metadata", "summary_metadata", "frames"
 _OWN_NAMES = frozenset({IMAGE, METADATA, SUMMARY, FRAMES})
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. %9d"  # text of the netCDF-4 file format
+_NO_TIME = np.int64(-(2**63))  # numpy's NaT
 _MAX_COLUMNS = 200  # of numbers in the metadata of frames
 _MAX_ATTRIBUTE_BYTES = 32 * 1024  # an object header has at most 64 KiB
 
@@ -85,25 +87,29 @@ def write_metadata(
 ) -> int:
     """Numbers in the metadata of frames, a dataset per key in group `metadata`: float64, NaN where a frame has none.
 
+    Capture times are exact: int64 with the attributes `units` and `_FillValue`, as the CF conventions have them.
     frames: position along the outer axes and metadata of each frame. The shape is that of the outer axes. Return
     the number of datasets; the first 200 keys become one.
     """
     shape = array.shape[: len(array.outer)]
-    columns: dict[str, NDArray[np.float64]] = {}
+    columns: dict[str, NDArray[Any]] = {}
     for position, metadata in frames:
         for key, value in metadata.items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or (key == TIME_KEY and capture_time(metadata) is None):
                 continue
             if key not in columns:
                 if len(columns) == _MAX_COLUMNS or not key.strip("."):
                     continue
-                columns[key] = np.full(shape, np.nan)
+                columns[key] = np.full(shape, _NO_TIME if key == TIME_KEY else np.nan)
             columns[key][tuple(position)] = value
     if columns:
         group = file.create_group(METADATA)
         for key, column in columns.items():
             dataset = group.create_dataset(key.replace("/", "_").replace("\0", ""), data=column, track_times=False)
             attach_scales(file, dataset, source, array)
+            if key == TIME_KEY:
+                dataset.attrs.update({"units": "nanoseconds since 1970-01-01", "_FillValue": _NO_TIME})
     return len(columns)
 
 

@@ -11,6 +11,8 @@ import useq
 import acqstream
 from acqstream.client.pymmcore import install, streaming
 from acqstream.client.status import fetch_status
+from acqstream.model.metadata import dump_ascii
+from tests.conformance.odd_metadata import ODD_METADATA
 from tests.live.daemon_process import DaemonProcess
 from tests.live.small_disk import small_disk
 from tests.log.read_back import open_pyramid
@@ -44,6 +46,18 @@ def assert_stored(streamer, delivered, sha):
     assert streamer.last_receipt.complete
     assert streamer.last_receipt.stored == len(delivered)
     return keys
+
+
+def test_odd_metadata_of_events_are_stored_as_those_of_put(core, attach):
+    deeper = {"metadata that fail", "deep", "too deep"}  # three levels down here
+    odd = [one for one in ODD_METADATA if one.name not in deeper]
+    with attach("odd") as streamer:
+        core.mda.run([useq.MDAEvent(index={"t": t}, metadata={"odd": one.given()}) for t, one in enumerate(odd)])
+    with acqstream.open(streamer.last_run.path) as dataset:
+        stored = [dataset.read_metadata(time=t)["mda_event"]["metadata"]["odd"] for t in range(len(odd))]
+        times = dataset.frame_times()
+    assert [dump_ascii(one) for one in stored] == [dump_ascii(one.expected) for one in odd]
+    assert (times[1:] >= times[:-1]).all()
 
 
 @pytest.mark.slow
