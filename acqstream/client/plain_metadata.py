@@ -265,6 +265,7 @@ class _Conversion:
         try:
             plain = plain_scalar(key)
             text = plain.isoformat() if isinstance(plain, datetime.date | datetime.time) else plain
+            text = text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text
         except Exception:  # noqa: BLE001 - as of values
             text = key
         return self._text(text if type(text) is str else safe_text(text))
