@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
-from acqstream.client.plain_metadata import Changes, plain_metadata
+from acqstream.client.plain_metadata import NO_CHANGES, Changes, plain_metadata
 from acqstream.errors import ProtocolError
 from acqstream.model.axes import AxisValue
 
@@ -27,7 +27,7 @@ def plain_arguments(
     plain = plain_axes(axes, axis_values)
     if micromanager is not None:
         plain = micromanager.convert(plain)
-    metadata, replaced = plain_metadata(meta) if meta is not None else (None, Changes())
+    metadata, replaced = plain_metadata(meta) if meta is not None else (None, NO_CHANGES)
     if time_ns is not None:
         time_ns = _checked_time(time_ns)
     return plain, metadata or None, time_ns, replaced

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import acqstream
+from acqstream.client.pycromanager.forwarding import forward
 from acqstream.model.acquisition_spec import AxisSpec
 from tests.conformance.odd_metadata import ODD_METADATA, SUMMARIES, Odd
 
@@ -134,7 +135,7 @@ def test_a_summary_beyond_all_bounds_is_an_error_of_its_own_words(summary: dict[
 
 
 def test_scale_and_unit_of_axes_are_used(tmp_path: Path):
-    axes = [AxisSpec("z", unit="um", scale=2.5), {"name": "time", "unit": "s", "scale": 3}]
+    axes: list[Any] = [AxisSpec("z", unit="um", scale=2.5), {"name": "time", "unit": "s", "scale": 3}]
     with acqstream.create("cells", data=tmp_path, axes=axes) as run:
         for number in range(4):
             run.put(IMAGE, z=number % 2, time=number // 2)
@@ -190,6 +191,16 @@ def test_the_last_frame_number(tmp_path: Path):
     with pytest.raises(acqstream.ProtocolError, match="frame numbers end at 281474976710655"):
         run.put(IMAGE, time=2)
     assert run.close().stored == 2
+
+
+@pytest.mark.parametrize("large", [np.zeros((1024, 1024)), "x" * 2_000_000, {"a": [0.123456789] * 200_000}])
+def test_large_metadata_end_no_run_of_a_hook(large: Any, tmp_path: Path):
+    with acqstream.create("cells", data=tmp_path) as run:
+        for time in range(2):
+            forward(run)(IMAGE, {"Axes": {"time": time}, "large": large, "small": np.ones(500)}, None)
+    stored = acqstream.open(tmp_path / "cells").read_metadata(time=1)
+    assert (stored["large"][:8], stored["small"]) == ("left out", [1.0] * 500)
+    assert "['large'] (left out" in codes(run)["metadata_as_text"]
 
 
 def test_odd_metadata_end_no_run(tmp_path: Path):
