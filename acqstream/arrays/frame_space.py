@@ -144,6 +144,14 @@ def frame_space(
     return FrameSpace(pixel_um, distances, places, stage_axes, direction)
 
 
+def not_understood(summary: Mapping[str, Any]) -> str:
+    """The text of a warning that names distances of a summary that are no numbers; empty without any."""
+    keys = (*_PIXEL_SIZE_KEYS, "z-step_um", "Interval_ms")
+    odd = [key for key in keys if summary.get(key) is not None and finite_number(summary[key]) is None]
+    named = "; ".join(f"{key} {summary[key]!r:.40}" for key in odd)
+    return f"the summary has distances that are not understood, and are not used: {named}; pass numbers" if odd else ""
+
+
 def place_tiles(
     places: Mapping[ImageKey, Place], images: Mapping[ImageKey, tuple[int, StageReading]], step: Sequence[float]
 ) -> dict[ImageKey, Place]:

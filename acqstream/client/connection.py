@@ -215,10 +215,10 @@ class Connection:
         with self.state.condition:
             patches = self.state.patches.take()
             messages = self.state.take_due(_SEND_BURST)
-        for kind, header in patches:
-            if not link.send(header):
+        for kind, header, part in patches:
+            if not link.send(header, part):
                 with self.state.condition:
-                    self.state.patches.add(kind, header)
+                    self.state.patches.add(kind, header, part)
         refused = self._sender.send(link, messages)
         if messages and refused != messages[0].number:
             self._sent_at = time.monotonic()

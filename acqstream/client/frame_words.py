@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
-from acqstream.client.plain_metadata import Changes, plain_metadata
+from acqstream.client.plain_metadata import NO_CHANGES, Changes, plain_metadata
 from acqstream.errors import ProtocolError
 from acqstream.model.axes import AxisValue
 from acqstream.model.metadata import encode_given
@@ -32,7 +32,7 @@ def plain_arguments(
     if time_ns is not None:
         time_ns = _checked_time(time_ns)
     if meta is None:
-        return plain, b"", time_ns, Changes()
+        return plain, b"", time_ns, NO_CHANGES
     metadata, replaced = plain_metadata(meta)
     try:
         text, time_ns = encode_given(metadata, time_ns)

@@ -34,7 +34,12 @@ def as_image(image: object) -> NDArray[Any]:
             text = f"{masked} pixels are masked, and a mask cannot be stored"
             raise ValueError(f"{text}; pass image.filled(value), or image.data to store what is below the mask")
     try:
-        return np.asarray(image)
+        array = np.asarray(image)
+        if array.dtype == object and hasattr(image, "__dlpack__"):
+            raise TypeError(
+                "numpy finds no pixels in it; convert it to a numpy array, as numpy.from_dlpack(image) does"
+            )
+        return array
     except (TypeError, OverflowError) as error:
         raise ValueError(f"{type(image).__name__} is not an image: {error}") from error
 

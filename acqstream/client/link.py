@@ -157,9 +157,9 @@ class Link:
             self._monitor.close(0)
             self._monitor = None
 
-    def send(self, header: bytes) -> bool:
-        """Queue a message without payload; False while the queue is full or without a connection."""
-        return self._send(header, zmq.DONTWAIT)
+    def send(self, header: bytes, part: bytes = b"") -> bool:
+        """Queue a message without pixels; False while the queue is full or without a connection."""
+        return self.send_frame(header, memoryview(part), 0, len(part)) if part else self._send(header, zmq.DONTWAIT)
 
     def send_frame(self, header: bytes, memory: memoryview, start: int, size: int) -> bool:
         """Queue a frame; its pixels in `memory` must not change until the daemon has them."""

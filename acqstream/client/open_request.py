@@ -14,11 +14,13 @@ from acqstream.client.arguments import checked_list, checked_options, checked_te
 from acqstream.client.plain_metadata import plain_scalar
 from acqstream.errors import ConfigError
 from acqstream.model.acquisition_spec import AxisSpec, TileSpec
+from acqstream.model.metadata import dump_ascii, summary_json
 from acqstream.model.pixel_type import pixel_type_of
 from acqstream.protocol.request_fields import encode_request
 from acqstream.protocol.requests import PROTOCOL_VERSION
 
 CLIENT_NAME = "acqstream"
+_MAX_INLINE_BYTES = 256 * 2**10  # of JSON, which a header of 1 MiB holds in either encoding
 
 
 def hello(version: str) -> bytes:
@@ -30,6 +32,44 @@ def hello(version: str) -> bytes:
         "pid": os.getpid(),
     }
     return encode_request("hello", v=PROTOCOL_VERSION, client=client)
+
+
+def split_summary(summary: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The first entries, which fit into `open`, and the others, which a `patch` brings. Raises ConfigError."""
+    try:
+        size = len(summary_json(summary))
+    except ValueError as error:
+        raise ConfigError(f"summary: {error}") from error
+    if size <= _MAX_INLINE_BYTES:
+        return summary, {}
+    first: dict[str, Any] = {}
+    left = _MAX_INLINE_BYTES
+    for key, value in summary.items():
+        left -= len(dump_ascii({key: value}))
+        if left < 0:
+            break
+        first[key] = value
+    return first, {key: value for key, value in summary.items() if key not in first}
+
+
+def patch_parts(dataset_id: str, kind: str, values: dict[str, Any], max_part: int) -> tuple[bytes, bytes]:
+    """Header and second part of a `patch`; the latter is empty for values that fit into the header.
+
+    Raises ConfigError for what the daemon does not take.
+    """
+    try:
+        text = summary_json(values)
+    except ValueError as error:
+        raise ConfigError(f"{kind}: {error}") from error
+    if len(text) <= _MAX_INLINE_BYTES:
+        return encode_request("patch", ds=dataset_id, **{kind: values}), b""
+    part = b'{"%b":%b}' % (kind.encode(), text)
+    if len(part) > max_part:
+        limit = max_part or _MAX_INLINE_BYTES
+        raise ConfigError(
+            f"{kind}: {len(text)} bytes as JSON; this daemon takes {limit}: update it, or leave entries out"
+        )
+    return encode_request("patch", ds=dataset_id), part
 
 
 def frame_hint(frame: object) -> dict[str, Any] | None:

@@ -61,6 +61,9 @@ class Changes(NamedTuple):
             yield "metadata_as_text", f"{text}; further ones are not reported"
 
 
+NO_CHANGES = Changes()
+
+
 def plain_metadata(metadata: Mapping[str, Any], max_bytes: int = MAX_HEADER_BYTES) -> tuple[dict[str, Any], Changes]:
     """`metadata` with plain Python values and string keys, and what was changed on the way.
 
@@ -70,7 +73,7 @@ def plain_metadata(metadata: Mapping[str, Any], max_bytes: int = MAX_HEADER_BYTE
     if not isinstance(metadata, Mapping):
         raise ProtocolError(f"metadata must be a mapping, not {type(metadata).__name__}")
     if type(metadata) is dict and _is_plain(metadata):
-        return metadata, Changes()
+        return metadata, NO_CHANGES
     conversion = _Conversion(max_bytes)
     plain = conversion.value(metadata)
     if not isinstance(plain, dict):  # its own code failed
@@ -113,7 +116,7 @@ def _is_plain(metadata: dict[Any, Any]) -> bool:
         below: list[Any] = []
         for container in level:
             is_map = type(container) is dict
-            if is_map and not all(type(key) is str and (key.isascii() or _is_unicode(key)) for key in container):
+            if is_map and not _has_plain_keys(container):
                 return False
             seen += len(container)
             if seen > _MAX_FAST_VALUES:
@@ -128,6 +131,13 @@ def _is_plain(metadata: dict[Any, Any]) -> bool:
             return True
         level = below
     return False
+
+
+def _has_plain_keys(container: dict[Any, Any]) -> bool:
+    for key in container:  # noqa: SIM110 - a generator takes as long as a small dict
+        if type(key) is not str or not (key.isascii() or _is_unicode(key)):
+            return False
+    return True
 
 
 def _is_plain_scalar(kind: type, value: Any) -> bool:
@@ -265,6 +275,7 @@ class _Conversion:
         try:
             plain = plain_scalar(key)
             text = plain.isoformat() if isinstance(plain, datetime.date | datetime.time) else plain
+            text = text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text
         except Exception:  # noqa: BLE001 - as of values
             text = key
         return self._text(text if type(text) is str else safe_text(text))

@@ -118,9 +118,10 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     directory = _directory_daemon(data, endpoint, transport)
     checked_callback("on_error", on_error)
     summary_fields, replaced = checked_metadata("summary", summary)
+    first_entries, others = open_request.split_summary(summary_fields)
     request = {
         "name": name,
-        "summary": summary_fields,
+        "summary": first_entries,
         "frame": open_request.frame_hint(frame),
         "axes": open_request.axes_hint(axes),
         "expect": checked_count("expect", expect),
@@ -157,9 +158,20 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     connection = Connection(settings, RunState(outbox, time.monotonic()), memory)
     run = Run(connection, memory, integer_axes)
     run.start()
+    if others:
+        _send_others(run, others)
     if replaced:
         run.warn_of_changes(replaced, "the summary")
     return run
+
+
+def _send_others(run: Run, entries: dict[str, Any]) -> None:
+    """Send the entries of the summary that did not fit into `open`, before the first frame."""
+    try:
+        run.send_patch("summary", entries)
+    except ConfigError as error:  # an old daemon
+        run.close("canceled", str(error))
+        raise
 
 
 def _directory_daemon(data: object, endpoint: str | None, transport: str) -> DirectoryDaemon | None:

@@ -19,15 +19,16 @@ from acqstream.client.frame_words import plain_arguments
 from acqstream.client.images import as_image, no_image, significant_bits
 from acqstream.client.local_memory import LocalMemory
 from acqstream.client.mirror_wait import wait_for_mirrors
+from acqstream.client.open_request import patch_parts
 from acqstream.client.plain_metadata import Changes, plain_metadata, sendable_reason
 from acqstream.client.run_closing import RunClosing
 from acqstream.client.run_state import Progress
 from acqstream.client.stored_frames import StoredFrames
 from acqstream.errors import AcqStreamError, ConfigError, DaemonUnavailable, ProtocolError
 from acqstream.model.frame_header import MAX_NUMBER
+from acqstream.model.metadata import MAX_SUMMARY_BYTES
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.receipt import Receipt
-from acqstream.protocol.request_fields import encode_request
 from acqstream.protocol.requests import CLOSE_STATUSES
 
 
@@ -47,6 +48,7 @@ class Run:
         self._closing = RunClosing(connection, self._buffer)
         self.stored = StoredFrames(connection, micromanager)
         self._micromanager = micromanager
+        self._late_summary: dict[str, Any] = {}
         self._change_codes: set[str] = set()  # of the warnings about values, each once a run
         self.name = connection.settings.name
         self.path = ""
@@ -136,7 +138,7 @@ class Run:
         not taken.
         """
         buffer = self._buffer
-        buffer.check_caller()
+        self._check_caller()
         plain, metadata, time_ns, replaced = plain_arguments(axes, axis_values, meta, time_ns, self._micromanager)
         try:
             array = as_image(image)
@@ -167,7 +169,7 @@ class Run:
 
         Raises as `put` does.
         """
-        self._buffer.check_caller()
+        self._check_caller()
         plain, metadata, time_ns, replaced = plain_arguments(axes, axis_values, meta, time_ns, self._micromanager)
         try:
             bits = None if bits is None else significant_bits(bits)
@@ -187,6 +189,11 @@ class Run:
             on_taken=warn if replaced else None,
         )
 
+    def _check_caller(self) -> None:
+        self._buffer.check_caller()
+        if self._state.outbox.next >= MAX_NUMBER:
+            raise ProtocolError(f"frame numbers end at {MAX_NUMBER}; close this run and start another one")
+
     def skip(self, count: int = 1, /, *, reason: str) -> None:
         """Declare that the next `count` frames will never come: they get numbers but no pixels.
 
@@ -205,16 +212,24 @@ class Run:
                 self._patch(kind, values)
 
     def _patch(self, kind: str, values: Mapping[str, Any]) -> None:
-        plain, replaced = plain_metadata(values)
-        header = encode_request("patch", ds=self._connection.dataset_id, **{kind: plain})
+        plain, replaced = plain_metadata(values, MAX_SUMMARY_BYTES)
         with self._state.lock:
             if kind == "summary" and self.next > 0:
                 raise ProtocolError(f"the summary can be patched before frame 0 only; {self.next} frames were put")
             self._buffer.raise_if_over()
-            self._state.patches.add(kind, header)
-            self._connection.wake()
+            self.send_patch(kind, plain)
         if replaced:
             self.warn_of_changes(replaced, f"the {kind}")
+
+    def send_patch(self, kind: str, values: dict[str, Any]) -> None:
+        """Send plain values; those of a summary after all that were sent before, which may still be unsent."""
+        if kind == "summary":
+            self._late_summary = values = {**self._late_summary, **values}
+        welcome = self._connection.opener.welcome
+        header, part = patch_parts(self._connection.dataset_id, kind, values, welcome.max_patch if welcome else 0)
+        with self._state.lock:
+            self._state.patches.add(kind, header, part)
+            self._connection.wake()
 
     def warn_of_changes(self, changes: Changes, where: str) -> None:
         """Note that values became null or text; once a run is enough for each."""

@@ -73,14 +73,14 @@ class RequestedEnd:
 
 
 class PatchQueue:
-    """Late metadata to send, the latest header of each kind; sent again after a lost connection."""
+    """Late metadata to send, the latest message of each kind; sent again after a lost connection."""
 
     def __init__(self) -> None:
-        self._headers: dict[str, bytes] = {}
+        self._headers: dict[str, tuple[bytes, bytes]] = {}  # and the second part of each, empty where there is none
         self.unsent: list[str] = []  # kinds; read with every frame, so without a call
 
-    def add(self, kind: str, header: bytes) -> None:
-        self._headers[kind] = header
+    def add(self, kind: str, header: bytes, part: bytes = b"") -> None:
+        self._headers[kind] = header, part
         if kind not in self.unsent:
             self.unsent.append(kind)
 
@@ -88,9 +88,9 @@ class PatchQueue:
         """Never send this kind again; True if it was there."""
         return self._headers.pop(kind, None) is not None
 
-    def take(self) -> list[tuple[str, bytes]]:
-        """Kind and header of the patches to send now."""
-        due = [(kind, self._headers[kind]) for kind in self.unsent]
+    def take(self) -> list[tuple[str, bytes, bytes]]:
+        """Kind, header and second part of the patches to send now."""
+        due = [(kind, *self._headers[kind]) for kind in self.unsent]
         self.unsent.clear()
         return due
 

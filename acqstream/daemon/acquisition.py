@@ -95,9 +95,12 @@ class SpaceReports:
         }
 
 
+MIN_RGB_SIDE = 16  # pixels of a picture; below, (Y, X, 3) may be a stack of another order
+
+
 @dataclass(slots=True, eq=False)
 class ShapeWatch:
-    """Warns the first time that the shape of received frames changes. Used by the loop."""
+    """Warns of a first frame that may be no picture, and the first time that shapes change. Used by the loop."""
 
     log: Log
     _shape: tuple[int, ...] | None = None  # of the first frame
@@ -107,6 +110,12 @@ class ShapeWatch:
         """Compare a frame that was received with the first one."""
         if self._shape is None:
             self._shape = header.shape
+            if len(header.shape) == 3 and min(header.shape[:2]) < MIN_RGB_SIDE:
+                text = f"frame {header.number} of shape {header.shape} is stored as one RGB picture of"
+                text += (
+                    f" {header.shape[0]} x {header.shape[1]} pixels; a stack is sent plane by plane, with the axis z"
+                )
+                self.log.notes.warn("thin_rgb", text)
         elif header.shape != self._shape and not self._is_reported:
             self._is_reported = True  # shapes that alternate would fill every status with warnings
             text = f"frame {header.number} has shape {header.shape}, before it was {self._shape}"

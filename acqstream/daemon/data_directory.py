@@ -104,8 +104,8 @@ class DataDirectory:
 def _numbers_after(key: str, taken: Iterable[str]) -> Iterator[int]:
     """The numbers behind this name that are in use. A gap is the number of a deleted take, and stays free."""
     for name in taken:
-        digits = name.removeprefix(f"{key}_")
-        if digits != name and re.fullmatch("[1-9][0-9]{0,8}", digits):
+        digits = name.removeprefix(f"{key}_").partition(".")[0]  # a mirror has the name of its take and a suffix
+        if name.startswith(f"{key}_") and re.fullmatch("[1-9][0-9]{0,8}", digits):
             yield int(digits)
 
 

@@ -12,7 +12,7 @@ from acqstream.daemon.connection_guard import ConnectionGuard
 from acqstream.daemon.reception import Reception
 from acqstream.daemon.request_handler import RequestHandler
 from acqstream.errors import FrameRefused, ProtocolError
-from acqstream.protocol.encoding import Encoding, decode_header
+from acqstream.protocol.encoding import Encoding, decode_header, decode_part
 from acqstream.protocol.frame_batch import FrameBatch
 from acqstream.protocol.requests import Frame, Open, parse_request
 
@@ -55,6 +55,9 @@ class MessageReceiver:
         fields: dict[str, Any] = {}
         try:
             fields, encoding = decode_header(part.bytes)
+            if part.more and fields.get("t") == "patch":
+                part = self._socket.recv(copy=False)
+                fields |= decode_part(part.bytes)
             request = parse_request(fields)
             if isinstance(request, Frame | FrameBatch):
                 self._reception.receive(Peer(identity, encoding), request, has_payload=part.more)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from acqstream.arrays.axis_order import TILE_AXES
+from acqstream.arrays.frame_space import not_understood
 from acqstream.daemon.acquisition import ActiveAcquisition, Peer
 from acqstream.daemon.acquisition_views import AcquisitionViews, LeftOut
 from acqstream.daemon.config import DaemonConfig
@@ -134,6 +135,8 @@ class OpenRequests:
             undo.pop_all()  # the log uses the memory from here on
         if spec.views and why_no_views:
             log.notes.warn("no_levels", f"lower resolution levels of the tiles are not made: {why_no_views}")
+        if plan.resume is None and (odd := not_understood(spec.summary)):
+            log.notes.warn("not_understood", odd)
         for code, text in plan.warnings:
             log.notes.warn(code, text)
         for view, why in left_out:

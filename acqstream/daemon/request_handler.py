@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from acqstream.arrays.frame_space import not_understood
 from acqstream.daemon.acquisition import ActiveAcquisition, Peer
 from acqstream.daemon.acquisition_registry import AcquisitionRegistry
 from acqstream.daemon.announcer import Announcer
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.daemon.endpoints import Endpoints
+from acqstream.daemon.kept_settings import kept_entries, kept_summary
 from acqstream.daemon.mirror_inquiry import mirrors_of_running, read_stored_mirrors, with_recent
 from acqstream.daemon.open_queue import OpenQueue
 from acqstream.daemon.open_requests import OpenRequests
@@ -209,7 +211,14 @@ class RequestHandler:
     def _patch(self, peer: Peer, request: requests.Patch) -> None:
         acquisition = self._registry.of_producer(peer, request.dataset_id)
         if request.summary is not None:
-            acquisition.log.patch_summary(request.summary)
+            if acquisition.is_resumed and acquisition.log.received:  # the rest of a large one came after `open`
+                kept = kept_summary(kept_entries(request.summary, acquisition.log.summary))
+                for text in kept:
+                    acquisition.log.notes.warn("resume_keeps", f"resume keeps the first {text}")
+            else:
+                acquisition.log.patch_summary(request.summary)
+                if odd := not_understood(request.summary):
+                    acquisition.log.notes.warn("not_understood", odd)
         if request.display is not None:
             acquisition.log.set_display(request.display)
 

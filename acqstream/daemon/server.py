@@ -32,7 +32,7 @@ from acqstream.daemon.unfinished_views import resume_views
 from acqstream.daemon.web_process import WebProcess
 from acqstream.model.daemon_note import DaemonNote
 from acqstream.model.status import DaemonStatus
-from acqstream.protocol.encoding import MAX_HEADER_BYTES
+from acqstream.protocol.encoding import MAX_HEADER_BYTES, MAX_PART_BYTES
 from acqstream.storage.disk import Disk, LocalDisk
 from acqstream.storage.waker import Waker
 
@@ -90,7 +90,9 @@ class Server:
         producers, endpoints, resources = self.endpoints.producers, self.endpoints, self._resources
         max_payload_bytes = config.max_payload_mb * 2**20
         self._guard = ConnectionGuard(
-            producers, max_connections=config.max_connections, max_message_bytes=max_payload_bytes + MAX_HEADER_BYTES
+            producers,
+            max_connections=config.max_connections,
+            max_message_bytes=max(max_payload_bytes, MAX_PART_BYTES) + MAX_HEADER_BYTES,
         )
         # Readers send subscriptions only. None of these is noted, so the limit holds for the life of a connection.
         self._events_guard = ConnectionGuard(

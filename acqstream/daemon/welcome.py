@@ -8,7 +8,7 @@ from acqstream.daemon.endpoints import Endpoints
 from acqstream.daemon.machine import boot_id
 from acqstream.daemon.shutdown_file import ShutdownFile
 from acqstream.model.frame_header import MAX_NUMBER
-from acqstream.protocol.encoding import MAX_HEADER_BYTES
+from acqstream.protocol.encoding import MAX_HEADER_BYTES, MAX_PART_BYTES
 from acqstream.protocol.replies import Welcome
 from acqstream.protocol.requests import PROTOCOL_VERSION
 
@@ -27,5 +27,6 @@ def welcome(config: DaemonConfig, endpoints: Endpoints, shutdown_file: ShutdownF
         memory=endpoints.memory_server.address if endpoints.memory_server is not None else "",
         sockets=endpoints.identities(),
         max_skip=MAX_NUMBER,
+        max_patch=MAX_PART_BYTES,
         shutdown=str(shutdown_file.path),
     )

@@ -227,8 +227,7 @@ class Intake:
         self.placing.layout.check(header)
         self._kinds.check(header.axes, header.number)
         if self._keys is not None and not self._keys.add(header.axes):
-            text = f"frame {header.number}: a frame with axes {header.axes} is stored already"
-            raise FrameRefused(text, code="duplicate_axes", number=header.number)
+            raise FrameRefused(_duplicate(header), code="duplicate_axes", number=header.number)
 
     def _check_turn(self, number: int) -> None:
         if self._open.slot is not None:
@@ -314,3 +313,11 @@ class Slot:
 def _gap(number: int, expected: int) -> FrameRefused:
     text = f"frame {number} came where {expected} was expected; declare missing frames with skip"
     return FrameRefused(text, code="gap", number=number)
+
+
+def _duplicate(header: FrameHeader) -> str:
+    """What is wrong, and what to do."""
+    text = f"frame {header.number}: a frame with axes {dict(header.axes)} is stored already"
+    if not header.axes:
+        return f"{text}; give each frame a place of its own, as put(image, time=i)"
+    return f"{text}; give each frame axes of its own, or create the run with duplicates='replace'"

@@ -10,6 +10,7 @@ from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES, NDTiffLayout
 from acqstream.formats.ndtiff.placement import Placement, RollOver
 from acqstream.log.continuation import Continuation
 from acqstream.model.frame_run import FrameRun
+from acqstream.model.metadata import summary_json
 
 
 class Placing:
@@ -39,16 +40,21 @@ class Placing:
         self._set_summary(summary)
 
     def _set_summary(self, summary: Mapping[str, Any]) -> None:
-        self._summary = dict(summary)
+        self.summary = dict(summary)
         self.layout = NDTiffLayout(
-            self._name, self._summary, overlap=self._overlap, stack_limit_bytes=self.stack_limit_bytes
+            self._name, self.summary, overlap=self._overlap, stack_limit_bytes=self.stack_limit_bytes
         )
 
     def patch_summary(self, summary: Mapping[str, Any]) -> None:
-        """Merge into the summary metadata. Raises AcquisitionFailed once frame 0 has a place."""
+        """Merge into the summary metadata. Raises AcquisitionFailed once frame 0 has a place, or for too much."""
         if self.stack_header:
             raise AcquisitionFailed("the summary is fixed: frame 0 has come", code="too_late")
-        self._set_summary({**self._summary, **summary})
+        merged = {**self.summary, **summary}
+        try:
+            summary_json(merged)
+        except ValueError as error:
+            raise AcquisitionFailed(str(error), code="bad_header") from error
+        self._set_summary(merged)
 
     def resume(self, continuation: Continuation) -> None:
         """Before the first frame: continue in a new stack file after those of an earlier run."""

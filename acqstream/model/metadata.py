@@ -35,6 +35,19 @@ def dump_ascii(value: object) -> bytes:
     return text.encode("ascii")
 
 
+def summary_json(summary: Mapping[str, Any]) -> bytes:
+    """A summary as JSON. Raises ValueError for one that readers would not read back."""
+    text = dump_ascii(summary)
+    items = sum(text.count(mark) for mark in (b"[", b"{", b","))
+    if len(text) > MAX_SUMMARY_BYTES or items > MAX_SUMMARY_ITEMS:
+        raise ValueError(
+            f"the summary takes {len(text)} bytes with {items} values as JSON; at most {MAX_SUMMARY_BYTES} bytes and "
+            f"{MAX_SUMMARY_ITEMS} values are stored. Leave entries out, or put them into a file and its path here"
+        )
+    check_depth(summary, text)
+    return text
+
+
 def encode_given(metadata: Mapping[str, Any], time_ns: int | None) -> tuple[bytes, int | None]:
     """Metadata of a frame as a JSON object, without the keys that `frame_text` adds, and the capture time.
 

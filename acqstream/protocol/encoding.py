@@ -13,8 +13,10 @@ from typing import Any, NoReturn
 import msgpack
 
 from acqstream.errors import ProtocolError
+from acqstream.model.metadata import MAX_SUMMARY_BYTES, MAX_SUMMARY_ITEMS
 
 MAX_HEADER_BYTES = 2**20
+MAX_PART_BYTES = MAX_SUMMARY_BYTES + 64  # of a `patch`: {"summary":...}
 _MSGPACK_MAP = frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
 
 
@@ -47,6 +49,15 @@ def decode_header(raw: bytes) -> tuple[dict[str, Any], Encoding]:
     if raw[0] in _MSGPACK_MAP:
         return _decode_msgpack(raw), Encoding.MSGPACK
     raise ProtocolError(f"header starts with byte 0x{raw[0]:02x}; expected a JSON object or a msgpack map")
+
+
+def decode_part(raw: bytes) -> dict[str, Any]:
+    """The map in the second part of a `patch`: JSON, for which a header is too small. Raises ProtocolError."""
+    items = sum(raw.count(mark) for mark in (b"[", b"{", b","))
+    if len(raw) > MAX_PART_BYTES or items > MAX_SUMMARY_ITEMS:
+        text = f"a part of {len(raw)} bytes, {items} values; at most {MAX_PART_BYTES} bytes, {MAX_SUMMARY_ITEMS} values"
+        raise ProtocolError(f"{text} are allowed")
+    return _decode_json(raw)
 
 
 def _decode_json(raw: bytes) -> dict[str, Any]:

@@ -29,7 +29,8 @@ class Welcome:
 
     memory is the path of the socket that takes shared memory, or empty. sockets identifies the files
     of all local sockets, by path: see `socket_identity`. max_skip is how many numbers one `skip` may declare.
-    shutdown is the path of the file with the key of a `shutdown` request; empty in older daemons.
+    shutdown is the path of the file with the key of a `shutdown` request; empty in older daemons. max_patch limits the
+    second part of a `patch`; 0 in older daemons, which take none.
     """
 
     version: int
@@ -45,6 +46,7 @@ class Welcome:
     sockets: Mapping[str, str] = field(default_factory=dict)
     max_skip: int = FIRST_MAX_SKIP
     shutdown: str = ""
+    max_patch: int = 0
 
     def fields(self) -> dict[str, Any]:
         return {
@@ -62,6 +64,7 @@ class Welcome:
             "sockets": dict(self.sockets),
             "max_skip": self.max_skip,
             "shutdown": self.shutdown,
+            "max_patch": self.max_patch,
         }
 
 
@@ -276,6 +279,7 @@ def _parse_welcome(fields: Fields) -> Welcome:
         fields.text_map("sockets"),
         fields.integer("max_skip", FIRST_MAX_SKIP),
         fields.text("shutdown", ""),
+        fields.integer("max_patch", 0),
     )
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from acqstream.client.hook_frames import put_frame
 from acqstream.client.pycromanager.frame_record import FrameRecorder
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def forward(run: Run, *, keep_local: bool = False) -> ProcessFunction:
                     logger.warning("%s: frames that are stored come again; they are dropped", run.name)
                 has_dropped = True
             else:
-                run.put(frame.image, frame.axes, meta=frame.metadata, bits=frame.bits, time_ns=frame.time_ns)
+                put_frame(run, frame.image, frame.axes, frame.metadata, bits=frame.bits, time_ns=frame.time_ns)
         except BaseException:
             if event_queue is not None:
                 _mark_end(event_queue)

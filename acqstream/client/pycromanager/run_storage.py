@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
+from acqstream.client.hook_frames import put_frame
 from acqstream.client.pycromanager.frame_record import AXES_KEY, FrameRecorder
 from acqstream.client.run import Run
 from acqstream.errors import AcqStreamError, ConfigError
@@ -41,7 +42,7 @@ class RunStorage:
             if frame.axes in self.run.stored:
                 self._dropped += 1
                 return
-            self.run.put(frame.image, frame.axes, meta=frame.metadata, bits=frame.bits, time_ns=frame.time_ns)
+            put_frame(self.run, frame.image, frame.axes, frame.metadata, bits=frame.bits, time_ns=frame.time_ns)
         except BaseException as error:
             self._fail(error)
             raise

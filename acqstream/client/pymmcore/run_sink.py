@@ -11,6 +11,7 @@ from useq import MDASequence
 
 from acqstream.client import producer
 from acqstream.client.capture_time import CaptureClock
+from acqstream.client.hook_frames import put_frame
 from acqstream.client.pymmcore.axes import AxisTranslator
 from acqstream.client.pymmcore.frame_metadata import frame_metadata
 from acqstream.client.pymmcore.pending_events import PendingMDAEvents
@@ -122,7 +123,7 @@ class RunSink:
         stored = frame_metadata(event, meta, elapsed_ms)
         if self._tiles is not None:
             stored.update(self._tiles.place(axes))
-        self.run.put(image, axes, meta=stored, bits=bits, time_ns=self._clock.now_ns())
+        put_frame(self.run, image, axes, stored, bits=bits, time_ns=self._clock.now_ns())
         self.delivered += 1
 
     def skip(self, frames: int = 1, *, reason: str = "skipped by the engine") -> None:

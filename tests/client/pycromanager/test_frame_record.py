@@ -51,11 +51,9 @@ def test_the_array_is_believed_and_numbers_are_numbers():
 
 def test_elapsed_times_of_a_sequence_are_those_of_its_frames():
     recorder = FrameRecorder()
-    first = recorder.record(np.zeros((2, 2), "u2"), IN_SEQUENCE)
-    later = {**IN_SEQUENCE, "TimeReceivedByCore": "2026-11-21 05:30:12.668577"}
-    second = recorder.record(np.zeros((2, 2), "u2"), later)
-    assert second.metadata["ElapsedTime-ms"] == pytest.approx(10.657)
-    assert second.time_ns - first.time_ns == 10_657_000
+    first, second = (recorder.record(np.zeros((2, 2), "u2"), IN_SEQUENCE) for _ in range(2))
+    assert first.metadata["ElapsedTime-ms"] == 0 < second.metadata["ElapsedTime-ms"]
+    assert second.metadata["ElapsedTime-ms"] == pytest.approx((second.time_ns - first.time_ns) / 1e6)
 
 
 def test_a_snapped_frame_keeps_its_elapsed_time():
@@ -70,11 +68,6 @@ def test_a_snapped_frame_keeps_its_elapsed_time():
 def test_bits_are_the_bit_depth_where_it_fits(depth, dtype, bits):
     frame = FrameRecorder().record(np.zeros((2, 2), dtype), {**SNAPPED, "BitDepth": depth})
     assert frame.bits == bits
-
-
-def test_foreign_values_become_plain_ones():
-    frame = FrameRecorder().record(np.zeros((2, 2, 3), "u1"), {**SNAPPED, "number": np.float32(0.5), "set": {1}})
-    assert (frame.metadata["number"], frame.metadata["set"], frame.metadata["PixelType"]) == (0.5, [1], "RGB32")
 
 
 @pytest.mark.parametrize("axes", [None, "time", [1]])
