@@ -16,6 +16,7 @@ from acqstream.formats.ndtiff.layout import INDEX_NAME
 from acqstream.log import journal
 from acqstream.log.journal_file import read_journal
 from acqstream.log.state_file import read_receipt
+from acqstream.model.metadata import dump_ascii
 from tests.faults.fault_result import Try
 from tests.faults.frame_plan import FramePlan
 from tests.faults.producer_process import Report
@@ -133,15 +134,22 @@ def check_complete(folder: Path, plan: FramePlan, one: Try) -> None:
 
 
 def _compare_journal(folder: Path, plan: FramePlan, one: Try, sent: int) -> None:
-    """Every number is in it, and every frame has the checksum of the pixels that were sent."""
+    """Every number is in it, and every frame has the checksums and the time of what was sent."""
     records = read_journal(folder / journal.JOURNAL_NAME).prefix
     frames = records[records["flags"] == journal.FRAME]
-    told = dict(zip(frames["number"].tolist(), frames["checksum"].tolist(), strict=True))
-    expected = {number: xxhash.xxh3_64_intdigest(plan.image(number).tobytes()) for number in plan.stored_below(sent)}
+    columns = (frames[name].tolist() for name in ("number", "checksum", "metadata_checksum", "timed", "time_ns"))
+    told = {number: facts for number, *facts in zip(*columns, strict=True)}
+    expected = {number: _facts(plan, number) for number in plan.stored_below(sent)}
     count = journal.next_number(records)
     one.expect(count == sent, f"the journal has {count} numbers, {sent} were sent")
-    differing = sorted({number for number, _ in told.items() ^ expected.items()})
+    differing = [number for number in sorted(told.keys() | expected.keys()) if told.get(number) != expected.get(number)]
     one.expect(not differing, f"records of the journal are not those of what was sent: {differing[:5]}")
+
+
+def _facts(plan: FramePlan, number: int) -> list[int]:
+    text, time_ns = dump_ascii(plan.stored_metadata(number)), plan.time_ns(number)
+    sums = [xxhash.xxh3_64_intdigest(data) for data in (plan.image(number).tobytes(), text)]
+    return [*sums, int(time_ns is not None), time_ns or 0]
 
 
 def count_files(folder: Path, one: Try, stored: int) -> None:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from acqstream.formats.ndtiff.index import INDEX_NAME, NUMBERS_BYTES
+from acqstream.log.journal import JOURNAL_NAME
 from tests.faults.comparison import check_end, compare
 from tests.faults.fault_result import FaultResult, Try, repeat
 from tests.faults.frame_plan import FramePlan
@@ -46,6 +48,7 @@ def _one_run(one: Try, kills: int, place: Path, transport: str) -> None:
                 if producer.board.is_live:  # else it had its receipt before the kill
                     one.delivered += 1
                 acknowledged = producer.board.published
+                _spoil(dataset_of(daemon.data), chance)
                 compare(dataset_of(daemon.data), plan, one, acknowledged=acknowledged, when=f"after kill {number + 1}")
                 daemon.start()
             producer.close()
@@ -55,6 +58,23 @@ def _one_run(one: Try, kills: int, place: Path, transport: str) -> None:
         check_end(dataset_of(daemon.data), plan, one, report)
     finally:
         daemon.kill_if_running()
+
+
+def _spoil(folder: Path, chance: random.Random) -> None:
+    """Junk after the ends of index and journal, as a power cut or a careless copy leaves it; half of the time."""
+    index, journal = folder / INDEX_NAME, folder / JOURNAL_NAME
+    if chance.random() < 0.5 or not index.exists():
+        return
+    entries = index.read_bytes()
+    axes_bytes = int.from_bytes(entries[:4], "little")
+    name_bytes = int.from_bytes(entries[4 + axes_bytes : 8 + axes_bytes], "little")
+    first_entry = entries[: 8 + axes_bytes + name_bytes + NUMBERS_BYTES]
+    tails = [chance.randbytes(chance.randrange(1, 200)), bytes(chance.randrange(1, 5000)), first_entry]
+    with index.open("ab") as file:
+        file.write(chance.choice(tails))
+    if chance.random() < 0.5:
+        with journal.open("ab") as file:
+            file.write(chance.randbytes(chance.randrange(1, 200)))
 
 
 def _kill(daemon: DaemonProcess, producer: ProducerProcess, chance: random.Random, *, while_closing: bool) -> None:

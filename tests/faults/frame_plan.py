@@ -57,17 +57,27 @@ class FramePlan:
         return int(axes["time"])
 
     def metadata(self, number: int) -> dict[str, Any]:
-        return {"number": number, "note": "x" * (number % 50)}
+        return {"number": number, "note": "x" * (number % 50), "stage": {"x_um": number / 7}}
+
+    def time_ns(self, number: int) -> int | None:
+        """Two of three frames have a capture time."""
+        return 1_790_000_000_000_000_001 + 999_937 * number if number % 3 else None
+
+    def stored_metadata(self, number: int) -> dict[str, Any]:
+        """What is read of a frame: nothing more, nothing less."""
+        time_ns = self.time_ns(number)
+        time = {} if time_ns is None else {"time_ns": time_ns}
+        return {**self.metadata(number), **time, "Axes": self.axes(number)}
 
     def stored_below(self, count: int) -> list[int]:
         """The numbers below `count` that have pixels."""
         return [number for number in range(count) if not self.is_skipped(number)]
 
     def is_right(self, number: int, image: NDArray[Any], metadata: Any) -> bool:
-        """Whether what was read is frame `number`, to the last pixel."""
+        """Whether what was read is frame `number`, to the last pixel and the last value of its metadata."""
         expected = self.image(number)
-        told = {name: metadata.get(name) for name in ("number", "note")} if isinstance(metadata, dict) else metadata
-        return image.dtype == expected.dtype and np.array_equal(image, expected) and told == self.metadata(number)
+        is_same = image.dtype == expected.dtype and np.array_equal(image, expected)
+        return is_same and metadata == self.stored_metadata(number)
 
 
 class StackPlan(FramePlan):

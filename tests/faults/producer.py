@@ -48,6 +48,7 @@ def follow(run: Run, board: ProgressBoard) -> threading.Thread:
 
 
 def send(run: Run, plan: FramePlan, board: ProgressBoard, given: dict[str, Any]) -> None:
+    meta: dict[str, Any] = {}  # one for all frames, changed after each
     while not board.stop:
         number = run.next
         given["called_s"] = time.monotonic()
@@ -55,7 +56,9 @@ def send(run: Run, plan: FramePlan, board: ProgressBoard, given: dict[str, Any])
             run.skip(gap, reason="planned")
             given["skipped"] += gap
         else:
-            run.put(plan.image(number), plan.axes(number), meta=plan.metadata(number))
+            meta.update(plan.metadata(number))
+            run.put(plan.image(number), plan.axes(number), meta=meta, time_ns=plan.time_ns(number))
+            meta["stage"]["x_um"] = "later"
             given["put"] += 1
         board.set(next=run.next)
         time.sleep(plan.interval_s)
