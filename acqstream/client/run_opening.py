@@ -112,9 +112,7 @@ class RunOpener:
         )
 
     def _out_of_contact(self) -> DaemonUnavailable:
-        outbox = self._state.outbox
-        first = outbox.first_number
-        unsafe = f"; frames from {first} on may not be stored" if first < outbox.next else ""
+        unsafe = self._state.describe_unsafe()
         return DaemonUnavailable(
             f"no message from the daemon at {self.settings.endpoint} for {self.settings.patience_s:g} s{unsafe}"
             f"{self._state.contact.loss_reason}{self.settings.log_advice()}"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import psutil
-
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.disk_reads import DiskReads
 from acqstream.daemon.load_watch import LoadWatch
@@ -19,6 +17,9 @@ from acqstream.mirrors.ready_memory import ready_bytes
 from acqstream.model.view_spec import PYRAMID_KIND
 from acqstream.protocol.mirrors import parse_views
 from acqstream.storage.disk import Disk
+from acqstream.storage.memory_limit import check_memory, usable_memory_bytes
+
+_PROGRAM_MB = 96  # this process and the views' process, as long as they do little
 
 
 class Resources:
@@ -27,6 +28,7 @@ class Resources:
     def __init__(self, config: DaemonConfig, disk: Disk, wake: Callable[[], None]) -> None:
         self.disk = disk
         self.wake = wake
+        check_memory("memory_mb of the daemon", (config.memory_mb + _PROGRAM_MB) * MIB)  # it is touched at once
         self.budget = MemoryBudget(config.memory_mb * 2**20)
         self.space = DiskSpace(config, disk, wake)
         self.reads = DiskReads(wake)
@@ -45,8 +47,8 @@ class Resources:
 def ready_bytes_of(config: DaemonConfig) -> int:
     """Memory that the views' process takes at its start: never more than one mirror may."""
     if config.ready_memory_mb is None:
-        ram_bytes = psutil.virtual_memory().total
-        wanted = ready_bytes(parse_views(config.mirrors), Budget.of(config.mirror_memory_mb), ram_bytes)
+        budget = Budget.of(config.mirror_memory_mb)
+        wanted = ready_bytes(parse_views(config.mirrors), budget, usable_memory_bytes())
     else:
         wanted = config.ready_memory_mb * MIB
     return min(wanted, config.mirror_memory_mb * MIB)

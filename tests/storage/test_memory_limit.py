@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.daemon.memory_limit import memory_limit_bytes
+from acqstream.storage.memory_limit import memory_limit_bytes
 
 
 def limit_of(tmp_path: Path, own: str, limits: dict[str, str]) -> int | None:
