@@ -13,6 +13,7 @@ from types import FrameType
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.descriptors import raise_descriptor_limit
 from acqstream.daemon.exit_status import ExitStatus
+from acqstream.daemon.resources import fitting
 from acqstream.daemon.server import Server
 from acqstream.storage.memory_limit import memory_limit_bytes
 from acqstream.storage.platform import STOP_SIGNALS, console_watch, keep_large_blocks, session_signals
@@ -30,7 +31,7 @@ def serve(config: DaemonConfig, *, log: Path | None = None) -> ExitStatus:
     Raises ConfigError or DatasetLocked before it starts.
     """
     keep_large_blocks(KEPT_HEAP_BYTES)
-    raise_descriptor_limit()
+    config = fitting(config, raise_descriptor_limit())
     start = _Start()
     hangups = session_signals()
     for number in (*STOP_SIGNALS, *hangups):
