@@ -59,16 +59,15 @@ class PatientOutput(io.RawIOBase):
         n_reported = 0
         while True:
             piece = self._pieces.get()
-            if isinstance(piece, threading.Event):
-                piece.set()
-                continue
-            if not self._write_all(piece):
+            if isinstance(piece, bytes) and not self._write_all(piece):
                 self.n_dropped += 1
             n_dropped = self.n_dropped
             if n_dropped > n_reported and self._pieces.empty():
                 text = f"{n_dropped - n_reported} messages were dropped: they could not be written here in time\n"
                 if self._write_all(text.encode()):
                     n_reported = n_dropped
+            if isinstance(piece, threading.Event):
+                piece.set()
 
     def _write_all(self, data: bytes) -> bool:
         try:
