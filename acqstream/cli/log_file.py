@@ -2,36 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import sys
-from logging.handlers import RotatingFileHandler
 from pathlib import Path
+
+from acqstream.storage.patient_output import PatientOutput, never_wait_for_output
 
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
 MAX_BYTES = 2**20
 N_OLD = 4
 
 
-class LogFile(RotatingFileHandler):
-    """A file that is renamed when it is full; the last N_OLD ones remain."""
+class LogFile:
+    """A file that is renamed when it is full; the last N_OLD ones remain. Raises OSError if it cannot be opened."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, maxBytes=MAX_BYTES, backupCount=N_OLD, encoding="utf-8", errors="backslashreplace")
+        self._path = path
+        self._file = path.open("ab", buffering=0)
 
-    def doRollover(self) -> None:  # noqa: N802 - the name of the standard library
-        try:
-            super().doRollover()
-        except OSError:
-            # Windows renames no file that another program has open: go on with this one, or the message would be lost.
-            self.stream = self._open()
+    def write(self, data: bytes) -> int:
+        """Append some of the data; return how many bytes."""
+        if self._file.closed or (self._file.tell() and self._file.tell() + len(data) > MAX_BYTES):
+            self._roll_over()
+        return self._file.write(data)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _roll_over(self) -> None:
+        self._file.close()
+        # Windows renames no file that another program has open: go on with this one, or the message would be lost.
+        with contextlib.suppress(OSError):
+            for number in range(N_OLD, 0, -1):
+                source = self._path if number == 1 else Path(f"{self._path}.{number - 1}")
+                if source.exists():
+                    os.replace(source, f"{self._path}.{number}")
+        self._file = self._path.open("ab", buffering=0)
 
 
 def start_logging(path: Path | None, *, has_console: bool = True) -> None:
     """Log to stderr where it exists (pythonw.exe has none), and to the file. Raises OSError if it cannot be opened.
 
-    has_console=False: to the file alone.
+    has_console=False: to the file alone. Nobody waits for either, nor for what is printed.
     """
+    never_wait_for_output()
     handlers: list[logging.Handler] = [logging.StreamHandler()] if has_console and sys.stderr is not None else []
     if path is not None:
-        handlers.append(LogFile(path))
+        handlers.append(logging.StreamHandler(PatientOutput("log", LogFile(path).write).stream()))
     logging.basicConfig(level=logging.INFO, format=FORMAT, handlers=handlers)

@@ -56,7 +56,7 @@ def receive(
     """
     from acqstream.receive.receiver import receive_stream
     from acqstream.receive.stream_settings import StreamSettings
-    from acqstream.storage.platform import STOP_SIGNALS
+    from acqstream.storage.platform import STOP_SIGNALS, session_signals
 
     settings = StreamSettings(
         stream=stream,
@@ -70,7 +70,7 @@ def receive(
         frames=frames,
     )
     stop = threading.Event()
-    handlers = {number: signal.signal(number, lambda *_: stop.set()) for number in STOP_SIGNALS}
+    handlers = {number: signal.signal(number, lambda *_: stop.set()) for number in (*STOP_SIGNALS, *session_signals())}
     try:
         tally = receive_stream(settings, stop, None if as_json else _print_receipt)
     finally:

@@ -66,7 +66,7 @@ class Link:
         self._socket = context.socket(zmq.DEALER)
         self._waker = waker
         self._monitor: zmq.Socket[bytes] | None = None
-        self._is_lost = False
+        self._is_lost = self.was_connected = False  # the second: before it was lost, perhaps
         self._descriptor: tuple[int, int, int] | None = None
         try:
             for option, value in _SOCKET_OPTIONS.items():
@@ -147,7 +147,9 @@ class Link:
             message = recv_monitor_message(self._monitor)
             if message["event"] & _LOST_EVENTS:
                 self._is_lost = True
-            elif _IS_FORK_POSSIBLE:
+                continue
+            self.was_connected = True
+            if _IS_FORK_POSSIBLE:
                 self._descriptor = _identity(int(message["value"]))
                 _open_links[id(self)] = self
 

@@ -40,8 +40,11 @@ from acqstream.client.run import Run
 from acqstream.client.run_state import Progress, RunState
 from acqstream.errors import AcqStreamError, ConfigError
 from acqstream.model.acquisition_spec import DEFAULT_DURABILITY_S, AxisSpec, DurabilityMode
+from acqstream.storage.memory_limit import check_memory, usable_memory_bytes
 
 __all__ = ["DEFAULT_ENDPOINT", "Progress", "Run", "RunWarning", "create"]
+
+DEFAULT_BUFFER_MB = 256.0
 
 
 def create(  # noqa: PLR0913 - the names of the public interface, all but one by keyword
@@ -55,7 +58,7 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     axes: Sequence[AxisSpec | Mapping[str, Any] | str] | None = None,
     durability: DurabilityMode = DEFAULT_DURABILITY_S,
     patience_s: float = 10.0,
-    buffer_mb: float = 256,
+    buffer_mb: float = DEFAULT_BUFFER_MB,
     on_exists: Literal["error", "number"] = "error",
     micromanager: bool = False,
     duplicates: Literal["error", "replace"] | None = None,
@@ -81,7 +84,8 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     maps with `name`) and frame their kind (an array like them, or ((Y, X), dtype)); all three are hints. durability is
     the time after which the dataset survives a power cut: "close", a number of seconds, or "batch" (with every batch).
     patience_s bounds every wait, for an answer, for a sign of life and for space in the buffer. buffer_mb (of 1,000,000
-    bytes) is local memory, taken now, that keeps frames until they are safe. on_exists="number" takes the next free
+    bytes; by default an eighth of the memory where that is less) is local memory, taken now, that keeps frames until
+    they are safe. on_exists="number" takes the next free
     name. duplicates="replace" lets a frame with the same axes replace an earlier one; else ("error", the default but
     for tiles) it is refused. mirrors are copies that are kept beside the dataset: names of formats ("n5"), or maps with
     "format" and its options, such as {"format": "n5", "compression": "gzip", "blocks": [64, 128, 128]}. None takes the
@@ -186,9 +190,13 @@ def _directory_daemon(data: object, endpoint: str | None, transport: str) -> Dir
 
 
 def _buffer_bytes(buffer_mb: object) -> int:
-    """The local buffer in bytes."""
+    """The local buffer in bytes; by default an eighth of the memory where that is less. Raises ConfigError."""
     expected = "a positive number of megabytes below 1,000,000"
-    return math.ceil(checked_number("buffer_mb", buffer_mb, expected, below=1e6) * 1_000_000 / 4096) * 4096
+    size = math.ceil(checked_number("buffer_mb", buffer_mb, expected, below=1e6) * 1_000_000 / 4096) * 4096
+    if buffer_mb == DEFAULT_BUFFER_MB:
+        return min(size, usable_memory_bytes() // 8 // 4096 * 4096)
+    check_memory("buffer_mb of create", size)
+    return size
 
 
 def _checked_endpoint(endpoint: object) -> str:

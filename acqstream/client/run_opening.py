@@ -51,6 +51,11 @@ class RunOpener:
                 return None
             if connector.last_refusal is not None:
                 raise refusal(connector.last_refusal, name)
+            if connector.is_turned_away:
+                raise DaemonUnavailable(
+                    f"the daemon at {connector.endpoint} closes each connection at once: it has as many as it may "
+                    "(max_connections, or the limit of open files that its log names), or is no daemon; end other runs"
+                )
             raise self._not_opened() if connector.is_asked else no_daemon(connector.endpoint)
         if connection.memory_why and self.settings.transport == "shm":
             connection.link.close()
@@ -112,9 +117,7 @@ class RunOpener:
         )
 
     def _out_of_contact(self) -> DaemonUnavailable:
-        outbox = self._state.outbox
-        first = outbox.first_number
-        unsafe = f"; frames from {first} on may not be stored" if first < outbox.next else ""
+        unsafe = self._state.describe_unsafe()
         return DaemonUnavailable(
             f"no message from the daemon at {self.settings.endpoint} for {self.settings.patience_s:g} s{unsafe}"
             f"{self._state.contact.loss_reason}{self.settings.log_advice()}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from acqstream.client.daemon_contact import Contact, DaemonReport, RunWarning
 from acqstream.client.daemon_errors import failure
 from acqstream.client.outbox import Outbox, OutboxMessage
-from acqstream.errors import AcqStreamError, AcquisitionFailed, DiskFull
+from acqstream.errors import AcqStreamError, AcquisitionFailed, DaemonUnavailable, DiskFull
 from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.receipt import Receipt
 from acqstream.model.status import AcquisitionStatus
@@ -209,6 +209,10 @@ class RunState:
             self.contact.released_at = now
 
     def _refuse(self, error: Error, wall_time: float) -> RunWarning | None:
+        if error.fatal and error.code == SHUTTING_DOWN:
+            text = f"the daemon was stopped for good{self.describe_unsafe()}; its last message: {error.text}"
+            self.fail(DaemonUnavailable(text))
+            return None
         if error.fatal:
             self.fail(failure(error, self._path))
             return None
@@ -300,6 +304,11 @@ class RunState:
         if not self.outbox.all_sent:
             phrases.append(f"the daemon's window is closed at frame {self.limit.number}")
         return "; ".join(phrases + self.report.phrases())
+
+    def describe_unsafe(self) -> str:
+        """The frames that the daemon may not have stored, for an error message; empty without any."""
+        first = self.outbox.first_number
+        return f"; frames from {first} on may not be stored" if first < self.outbox.next else ""
 
     def progress(self) -> Progress:
         cursors, report = self.cursors, self.report

@@ -17,6 +17,7 @@ from acqstream.mirrors.view_kinds import check_view
 from acqstream.model.notice_target import parse_target
 from acqstream.protocol.mirrors import parse_views
 from acqstream.storage.json_file import read_small_file
+from acqstream.storage.memory_limit import usable_memory_bytes
 from acqstream.storage.platform.capabilities import user_id
 
 MAX_PORT = 65535
@@ -31,12 +32,16 @@ _REMOTE = re.compile(r"tcp://(\*|[0-9A-Za-z._-]+|\[[0-9A-Za-z:.%]+\]):(?P<port>[
 _LOCAL = re.compile(r"tcp://(127(\.[0-9]{1,3}){3}|localhost|\[::1\]):(?P<port>[0-9]{1,5}|\*)|ipc://.+")
 
 
-def _default_memory_mb() -> int:
-    return int(min(1536, psutil.virtual_memory().total // 8 // 2**20))
+def _default_memory_mb(max_mb: int = 1536, share: int = 8) -> int:
+    """Return an eighth of the RAM, or a share of a limit that all the defaults together do not fit into."""
+    ram_mb, usable_mb = psutil.virtual_memory().total // 2**20, usable_memory_bytes() // 2**20
+    views_mb = min(2048, ram_mb // 8)
+    fits = usable_mb >= min(1536, ram_mb // 8) + 2 * views_mb + PROGRAM_MB
+    return int(max(16, min(max_mb, ram_mb // 8 if fits else usable_mb // share)))
 
 
 def _default_view_memory_mb() -> int:
-    return int(max(16, min(2048, psutil.virtual_memory().total // 8 // 2**20)))
+    return _default_memory_mb(2048, share=4)
 
 
 def _default_runtime() -> Path:
@@ -105,6 +110,11 @@ class DaemonConfig(BaseModel):
     )
     stop_timeout_s: float = Field(
         default=300.0, ge=0, description="Max seconds to finish running acquisitions when the daemon is stopped."
+    )
+    restarts: bool = Field(
+        default_factory=lambda: "NOTIFY_SOCKET" in os.environ,
+        description="Another daemon follows when this one is stopped: producers wait for it as long as their patience. "
+        "Without one they get an error at once. Default: true under systemd.",
     )
     grace_s: float = Field(
         default=60.0, ge=0, le=86400, description="Seconds to wait for a lost producer before its run is finished."
@@ -201,6 +211,7 @@ def embedded_config(config: DaemonConfig) -> DaemonConfig:
     idle_s = EMBEDDED_IDLE_S if config.idle_exit_s is None else config.idle_exit_s
     ready_mb = config.ready_memory_mb or 0
     own = {"endpoints": [ANY_LOCAL_PORT], "remote": [], "idle_exit_s": idle_s, "ready_memory_mb": ready_mb}
+    own["restarts"] = True  # the program starts the next one
     return config.model_copy(update=own)
 
 

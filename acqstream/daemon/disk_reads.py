@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from acqstream.daemon.exit_text import fault_text
 from acqstream.errors import AcqStreamError, AcquisitionFailed, StorageError
 
 logger = logging.getLogger("acqstream.daemon")
@@ -124,7 +125,7 @@ class _Read:
             outcome = None, error
         except Exception as error:
             logger.exception("unexpected error in a read that answers a request")
-            outcome = None, AcquisitionFailed(f"a fault in the daemon: {type(error).__name__}: {error}")
+            outcome = None, AcquisitionFailed(fault_text(error))
         if self.outcome is None:
             self.outcome = outcome
 

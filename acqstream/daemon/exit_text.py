@@ -1,8 +1,13 @@
-"""Describes the exit of a process for users."""
+"""Describes the exit of a process, and faults of the daemon, for users."""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
+import time
+
+_STARTED_S = time.time()
 
 
 def exit_text(code: int) -> str:
@@ -13,3 +18,23 @@ def exit_text(code: int) -> str:
         return signal.Signals(-code).name
     except ValueError:
         return f"signal {-code}"
+
+
+def fault_text(error: Exception) -> str:
+    """Return the text of an unexpected error. Modules that are loaded late do not fit to those of another version."""
+    text, hint = f"{type(error).__name__}: {error}", replaced_hint()
+    return f"{hint} ({text})" if hint else f"a fault in the daemon: {text}"
+
+
+def replaced_hint() -> str:
+    """Return what to do if a file of this package is newer than the process, or is gone; else nothing."""
+    hint = "the program was replaced while this daemon ran; restart the daemon"
+    names = [name for name in sys.modules if name.partition(".")[0] == "acqstream"]
+    for path in filter(None, (getattr(sys.modules[name], "__file__", None) for name in names)):
+        try:
+            status = os.stat(path)
+        except OSError:
+            return hint
+        if max(status.st_mtime, status.st_ctime) > _STARTED_S:
+            return hint
+    return ""

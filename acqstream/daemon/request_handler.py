@@ -15,6 +15,7 @@ from acqstream.daemon.announcer import Announcer
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.daemon.endpoints import Endpoints
+from acqstream.daemon.exit_text import fault_text
 from acqstream.daemon.kept_settings import kept_entries, kept_summary
 from acqstream.daemon.mirror_inquiry import mirrors_of_running, read_stored_mirrors, with_recent
 from acqstream.daemon.open_queue import OpenQueue
@@ -145,7 +146,7 @@ class RequestHandler:
     def fail(self, peer: Peer, fields: Mapping[str, Any], error: Exception) -> None:
         """Report a bug in the daemon that a message triggered. It ends the sender's acquisition and no other."""
         logger.error("unexpected error while handling a message of type %r", fields.get("t"), exc_info=error)
-        fault = AcquisitionFailed(f"a fault in the daemon: {type(error).__name__}: {error}")
+        fault = AcquisitionFailed(fault_text(error))
         dataset_id, acquisition = self._sender(peer, fields)
         if acquisition is not None:
             self._end_refused(acquisition, fault)

@@ -13,9 +13,10 @@ from types import FrameType
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.descriptors import raise_descriptor_limit
 from acqstream.daemon.exit_status import ExitStatus
-from acqstream.daemon.memory_limit import memory_limit_bytes
+from acqstream.daemon.resources import fitting
 from acqstream.daemon.server import Server
-from acqstream.storage.platform import STOP_SIGNALS, console_watch, keep_large_blocks
+from acqstream.storage.memory_limit import memory_limit_bytes
+from acqstream.storage.platform import STOP_SIGNALS, console_watch, keep_large_blocks, session_signals
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -30,13 +31,16 @@ def serve(config: DaemonConfig, *, log: Path | None = None) -> ExitStatus:
     Raises ConfigError or DatasetLocked before it starts.
     """
     keep_large_blocks(KEPT_HEAP_BYTES)
-    raise_descriptor_limit()
+    config = fitting(config, raise_descriptor_limit())
     start = _Start()
-    for number in STOP_SIGNALS:
+    hangups = session_signals()
+    for number in (*STOP_SIGNALS, *hangups):
         signal.signal(number, start.cancel)
     server = Server(config, on_recovered=start.note_recovered, log=log)
     for number in STOP_SIGNALS:
         signal.signal(number, lambda _number, _frame: server.stop())
+    for number in hangups:
+        signal.signal(number, lambda _number, _frame: server.stop(is_hasty=False))
     if start.is_canceled:
         server.stop()
     threading.excepthook = partial(_note_thread_error, server)

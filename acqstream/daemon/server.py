@@ -82,7 +82,7 @@ class Server:
             undo.pop_all()  # from here on `close` does it
         self._started_s = time.monotonic()
         self._stop_timeout_s = config.stop_timeout_s
-        self._is_stopping = False
+        self._is_stopping = self._is_hasty = False
         self._stop_by_s = float("inf")
 
     def _wire(self, config: DaemonConfig) -> None:
@@ -104,7 +104,9 @@ class Server:
         )
         self._registry = registry = AcquisitionRegistry()
         announcer = Announcer(endpoints, config.grace_s)
-        self._supervisor = Supervisor(registry, announcer, resources, idle_exit_s=config.idle_exit_s)
+        self._supervisor = Supervisor(
+            registry, announcer, resources, idle_exit_s=config.idle_exit_s, restarts=config.restarts
+        )
         self._handler = RequestHandler(
             config,
             self.directory,
@@ -119,13 +121,15 @@ class Server:
         reception = Reception(producers, registry, announcer, max_payload_bytes=max_payload_bytes)
         self._receiver = MessageReceiver(producers, self._guard, self._handler, reception)
 
-    def stop(self, max_s: float | None = None) -> None:
+    def stop(self, max_s: float | None = None, *, is_hasty: bool = True) -> None:
         """Finish all acquisitions, then leave `run`, after at most max_s seconds; a second call leaves it at once.
 
-        max_s: by default that of the configuration.
+        max_s: by default that of the configuration. is_hasty=False: the second call of those that count for that may
+        still come. The end of a session brings several signals.
         """
         timeout_s = self._stop_timeout_s if max_s is None else min(max_s, self._stop_timeout_s)
-        self._stop_by_s = time.monotonic() + (0.0 if self._is_stopping else timeout_s)
+        is_second, self._is_hasty = is_hasty and self._is_hasty, is_hasty or self._is_hasty
+        self._stop_by_s = min(self._stop_by_s, time.monotonic() + (0.0 if is_second else timeout_s))
         self._handler.stop()
         self._is_stopping = True
         self._waker.wake()
@@ -230,5 +234,6 @@ class Server:
             load=self._resources.load.status,
             views=self._resources.views.status(),
             totals=self._supervisor.totals(),
+            ended=self._supervisor.just_ended(),
             acquisitions=tuple(one.status(space) for one in self._registry),
         )

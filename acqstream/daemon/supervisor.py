@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections import deque
 from functools import partial
 
 from acqstream.daemon.acquisition import ActiveAcquisition
@@ -15,7 +17,7 @@ from acqstream.daemon.resources import Resources
 from acqstream.errors import StorageError
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
-from acqstream.model.status import SpaceLevel
+from acqstream.model.status import EndedStatus, SpaceLevel
 from acqstream.model.totals import DaemonTotals
 from acqstream.protocol.replies import Closed, Error, StatusReply, StoredPage
 from acqstream.protocol.session import Event
@@ -24,12 +26,14 @@ logger = logging.getLogger("acqstream.daemon")
 
 STATUS_INTERVAL_S = 1.0
 DELAYED_ACK_POLL_MS = 20
+ENDED_S = 60.0
+MAX_ENDED = 100
 
 
 class Supervisor:
     """Looks after every acquisition once in each turn of the loop. exit_status is the worst so far.
 
-    idle_exit_s: see `is_idle_over`; None for a daemon that stays.
+    idle_exit_s: see `is_idle_over`; None for a daemon that stays. restarts: see DaemonConfig.
     """
 
     def __init__(
@@ -39,14 +43,17 @@ class Supervisor:
         resources: Resources,
         *,
         idle_exit_s: float | None = None,
+        restarts: bool = False,
     ) -> None:
         self.exit_status = ExitStatus.SUCCESS
+        self._restarts = restarts
         self._registry = registry
         self._announcer = announcer
         self._space, self._views, self._reads = resources.space, resources.views, resources.reads
         self._status_at_s = 0.0
         self._awake = Awake()
         self._idle = IdleWatch(idle_exit_s)
+        self._just_ended: deque[tuple[float, EndedStatus]] = deque(maxlen=MAX_ENDED)
         self._ended = DaemonTotals()  # of acquisitions that are no longer running
 
     @property
@@ -64,6 +71,11 @@ class Supervisor:
         for acquisition in self._registry:
             totals = totals.plus(acquisition.progress.totals())
         return totals
+
+    def just_ended(self) -> tuple[EndedStatus, ...]:
+        """Return the acquisitions that ended within ENDED_S, for whoever asks for the status at intervals."""
+        first_s = time.monotonic() - ENDED_S
+        return tuple(one for at_s, one in self._just_ended if at_s >= first_s)
 
     def look_after(self, now_s: float) -> None:
         """Send what changed, and once a second a status as a sign of life; finish what has ended."""
@@ -87,7 +99,9 @@ class Supervisor:
             if acquisition.end(Event.STOP, "interrupted", "the daemon was stopped"):
                 text = "the daemon was stopped; what it acknowledged is stored"
                 acquisition.is_error_reported = True
-                self._announcer.notify(acquisition, Error("shutting_down", text, acquisition.dataset_id))
+                self._announcer.notify(
+                    acquisition, Error("shutting_down", text, acquisition.dataset_id, fatal=not self._restarts)
+                )
 
     def abandon_all(self, why: str) -> None:
         """Log which frames are not stored when the daemon ends before its logs do. Their producers still have them."""
@@ -168,6 +182,10 @@ class Supervisor:
         acquisition.views.end()
         acquisition.share.close()
         self._registry.remove(acquisition, receipt)
+        names = {"name": acquisition.name, "dataset_id": acquisition.dataset_id, "path": receipt.path}
+        durable = acquisition.log.cursors().durable
+        now_s = time.monotonic()
+        self._just_ended.append((now_s, EndedStatus(**names, durable=durable, finished_at=receipt.finished_at)))
         self._ended = self._ended.plus(acquisition.progress.totals()).plus(_end_totals(receipt))
 
 

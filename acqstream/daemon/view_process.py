@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from acqstream.daemon.exit_text import exit_text
+from acqstream.daemon.exit_text import exit_text, replaced_hint
 from acqstream.daemon.shared_memory_server import ProducerMemory
 from acqstream.daemon.view_job import ViewJob
 from acqstream.daemon.view_orders import ViewOrders
@@ -254,7 +254,7 @@ class ViewProcess:
         self._restarts += 1
         pause_s = min(FIRST_PAUSE_S * 2 ** min(self._deaths, 10), MAX_PAUSE_S)
         self._deaths += 1
-        how = exit_text(code)
+        how = "; ".join(filter(None, (exit_text(code), replaced_hint())))
         logger.error("view process died (%s); resuming %d views in %.1f s", how, len(self._jobs), pause_s)
         for job in list(self._jobs.values()):
             job.note_death()

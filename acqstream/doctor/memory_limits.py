@@ -34,7 +34,7 @@ def gather(examination: Examination) -> MemoryFacts:
     import psutil
 
     from acqstream.daemon.descriptors import raise_descriptor_limit
-    from acqstream.daemon.memory_limit import memory_limit_bytes
+    from acqstream.storage.memory_limit import memory_limit_bytes
 
     config = examination.config
     return MemoryFacts(

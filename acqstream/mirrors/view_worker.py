@@ -48,6 +48,7 @@ from acqstream.mirrors.view_maker import view_maker
 from acqstream.model.view_spec import ViewSpec
 from acqstream.storage.handover import receive_orders
 from acqstream.storage.memory_reserve import VIEW_MEMORY
+from acqstream.storage.patient_output import never_wait_for_output
 from acqstream.storage.platform import child_process, keep_large_blocks
 from acqstream.views.disk_allowance import DiskAllowance
 from acqstream.views.view import ViewRun
@@ -263,6 +264,7 @@ def main() -> None:
     """Run the process. Ctrl-C and SIGTERM go to the whole process group, but the daemon decides when to end."""
     for number in child_process.ignored_signals():
         signal.signal(number, signal.SIG_IGN)
+    never_wait_for_output()
     faulthandler.enable()
     keep_large_blocks(KEPT_BYTES)
     child_process.follow_parent(sys.argv[2])

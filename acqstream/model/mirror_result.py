@@ -53,8 +53,9 @@ class MirrorResult:
         state = self.state.replace("_", " ")
         if self.state == "left_out":
             return f"{state}: {self.reason}"
-        count = f"{self.frames:,} frames" if self.complete else f"{self.frames:,} of {self.published:,} frames"
-        return f"{state}, {count}" + (f": {self.reason}" if self.reason else "")
+        of = "" if self.complete else f" of {self.published:,}"
+        count = f", {self.frames:,}{of} frames" if self.complete or self.published else ""
+        return f"{state}{count}" + (f": {self.reason}" if self.reason else "")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as in files and messages."""

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from acqstream.errors import ConfigError
 
 _COMMAND = "command "
+_SECRETS = re.compile(r"([a-z]+://)(?:[^\s/?#'\"]*@)?([^\s/?#'\"]*)[/?#][^\s'\"]*", re.IGNORECASE)
 _LOOPBACK = re.compile(r"localhost|127(\.[0-9]{1,3}){3}|::1")
 
 
@@ -41,15 +42,20 @@ class AddressTarget:
 NoticeTarget = CommandTarget | AddressTarget
 
 
+def masked(text: str) -> str:
+    """Return a text for logs and errors: of its addresses, only the scheme and the machine are no secret."""
+    return _SECRETS.sub(r"\1\2/...", text)
+
+
 def parse_target(text: str) -> NoticeTarget:
     """Parse "command PROGRAM ARGUMENT ..." (quoted as in a POSIX shell) or an address. Raises ConfigError."""
     if text.startswith(_COMMAND):
         try:
             arguments = tuple(shlex.split(text[len(_COMMAND) :]))
         except ValueError as error:
-            raise ConfigError(f"notify: {text!r:.80}: {error}") from error
+            raise ConfigError(f"notify: {masked(text)!r:.80}: {error}") from error
         if not arguments or not arguments[0] or "\0" in text:
-            raise ConfigError(f"notify: {text!r:.80} names no program")
+            raise ConfigError(f"notify: {masked(text)!r:.80} names no program")
         return CommandTarget(arguments)
     return AddressTarget(_checked_url(text))
 
@@ -60,12 +66,14 @@ def _checked_url(text: str) -> str:
         parts = urlsplit(text)
         name, _ = parts.hostname or "", parts.port
     except ValueError as error:
-        raise ConfigError(f"notify: {text!r:.80}: {error}; {expected}") from error
+        raise ConfigError(f"notify: {masked(text)!r:.80}: {error}; {expected}") from error
     if any(not "!" <= letter <= "~" for letter in text):
-        raise ConfigError(f"notify: {text!r:.80}: an address has no spaces, and other letters are percent-encoded")
+        raise ConfigError(
+            f"notify: {masked(text)!r:.80}: an address has no spaces, and other letters are percent-encoded"
+        )
     is_local = _LOOPBACK.fullmatch(name) is not None
     if not name or not (parts.scheme == "https" or (parts.scheme == "http" and is_local)):
-        raise ConfigError(f"notify: {text!r:.80} is not a target; {expected}")
+        raise ConfigError(f"notify: {masked(text)!r:.80} is not a target; {expected}")
     if parts.username is not None or parts.password is not None:
         raise ConfigError(f"notify: {parts.scheme}://{name}: an address has no user name and password here")
     return text

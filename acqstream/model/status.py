@@ -111,6 +111,17 @@ class AcquisitionStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndedStatus:
+    """An acquisition that has ended lately; finished_at is that of its receipt. durable counts frames."""
+
+    name: str = ""
+    dataset_id: str = ""
+    path: str = ""
+    durable: int = 0
+    finished_at: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadStatus:
     """Load of the daemon's machine and process, averaged over the last two seconds. None: unknown.
 
@@ -138,7 +149,8 @@ class DaemonStatus:
 
     data is the data directory; memory_budget_bytes bounds the memory for pixels. reserve_bytes is the free space at
     which runs are paused. It and totals are None from a daemon of an earlier version. left_out counts
-    acquisitions, mirrors and warnings that did not fit into the answer; empty if all did.
+    acquisitions, mirrors and warnings that did not fit into the answer; empty if all did. ended has the latest
+    acquisitions that ended within the last minute, at most 100: many end between two questions.
     """
 
     endpoint: str = ""
@@ -156,6 +168,7 @@ class DaemonStatus:
     load: LoadStatus = LoadStatus()
     totals: DaemonTotals | None = None
     acquisitions: tuple[AcquisitionStatus, ...] = ()
+    ended: tuple[EndedStatus, ...] = ()
     views: ViewProcessStatus = ViewProcessStatus()
     left_out: Mapping[str, int] = field(default_factory=dict)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from acqstream.model.receipt import END_STATES, Receipt
-from acqstream.model.status import AcquisitionStatus, DaemonStatus
+from acqstream.model.status import AcquisitionStatus, DaemonStatus, EndedStatus
 
 ENDED_KEPT_S = 300.0
 MAX_ENDED = 100
@@ -39,7 +39,8 @@ class DaemonView:
     """What is known of a daemon. status is None while it does not answer; why is the reason then.
 
     running are the acquisitions of the last status, also while the daemon does not answer. ended are the latest runs
-    that ended within ENDED_KEPT_S, in the order of their ends. at_s: monotonic seconds.
+    that ended within ENDED_KEPT_S, in the order of their ends. told are the ends in the last status.
+    at_s: monotonic seconds.
     """
 
     status: DaemonStatus | None = None
@@ -47,6 +48,7 @@ class DaemonView:
     at_s: float = 0.0
     running: tuple[AcquisitionStatus, ...] = ()
     ended: tuple[EndedRun, ...] = ()
+    told: tuple[EndedStatus, ...] = ()
 
     def following(
         self,
@@ -63,13 +65,21 @@ class DaemonView:
         """
         ended = [one for one in self.ended if now_s - one.at_s < ENDED_KEPT_S]
         if status is None and not has_daemon_ended:
-            return DaemonView(why=why, at_s=now_s, running=self.running, ended=tuple(ended))
+            return DaemonView(why=why, at_s=now_s, running=self.running, ended=tuple(ended), told=self.told)
         running = status.acquisitions if status is not None else ()
         names = {one.dataset_id for one in running}
         is_complete = status is None or not status.left_out.get("acquisitions")
+        told = status.ended if status is not None else ()
+        fresh = {one.dataset_id: one for one in told if one not in self.told}
+        known = {one.dataset_id: one for one in self.running}
         kept: tuple[AcquisitionStatus, ...] = ()
+        for key, end in fresh.items():
+            last = known.get(key) or AcquisitionStatus(
+                name=end.name, dataset_id=key, path=end.path, durable=end.durable
+            )
+            ended.append(EndedRun(last=last, receipt=read_receipt(last), at_s=now_s))
         for one in self.running:
-            if one.dataset_id in names:
+            if one.dataset_id in names or one.dataset_id in fresh:
                 continue
             if is_complete:
                 ended.append(EndedRun(last=one, receipt=read_receipt(one), at_s=now_s))
@@ -77,5 +87,10 @@ class DaemonView:
                 kept += (one,)  # perhaps it did not fit into the answer
         ended = [one for one in ended if one.last.dataset_id not in names]  # a resumed run has not ended
         return DaemonView(
-            status=status, why=why, at_s=now_s, running=(*running, *kept), ended=tuple(ended[-MAX_ENDED:])
+            status=status,
+            why=why,
+            at_s=now_s,
+            running=(*running, *kept),
+            ended=tuple(ended[-MAX_ENDED:]),
+            told=told,
         )

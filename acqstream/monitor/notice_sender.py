@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from acqstream.model.notice_target import AddressTarget, CommandTarget, NoticeTarget
+from acqstream.model.notice_target import AddressTarget, CommandTarget, NoticeTarget, masked
 from acqstream.monitor.notices import Notice
 from acqstream.storage.platform import child_process
 
@@ -118,7 +118,7 @@ def run_command(arguments: tuple[str, ...], notice: Notice, timeout_s: float) ->
     finally:
         process.release()
     if process.returncode:
-        said = errors.decode("utf-8", "replace").strip()[-_MAX_LOGGED:]
+        said = masked(errors.decode("utf-8", "replace")).strip()[-_MAX_LOGGED:]
         raise NotSent(f"ended with {process.returncode}{f': {said}' if said else ''}")
 
 

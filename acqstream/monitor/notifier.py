@@ -20,6 +20,7 @@ from acqstream.model.notice_target import parse_target
 from acqstream.monitor.daemon_watch import DaemonWatch
 from acqstream.monitor.notice_sender import NoticeSender
 from acqstream.monitor.notices import Notice, NoticeFinder
+from acqstream.storage.patient_output import never_wait_for_output
 from acqstream.storage.platform import child_process
 
 logger = logging.getLogger("acqstream.monitor")
@@ -80,6 +81,7 @@ def main() -> None:
     """Run the process. Signals of a service manager reach all processes of a service: the daemon decides the end."""
     for number in child_process.ignored_signals():
         signal.signal(number, signal.SIG_IGN)
+    never_wait_for_output()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
     child_process.yield_to_parent()
     run_notifier(sys.stdin.buffer)

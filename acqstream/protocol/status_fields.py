@@ -11,6 +11,7 @@ from acqstream.model.fields import Fields, check_integer, check_list, check_numb
 from acqstream.model.status import (
     AcquisitionStatus,
     DaemonStatus,
+    EndedStatus,
     LoadStatus,
     UnfinishedViewStatus,
     ViewProcessStatus,
@@ -30,6 +31,7 @@ _Status = TypeVar(
     LatencyHistogram,
     LoadStatus,
     AcquisitionStatus,
+    EndedStatus,
     ViewProcessStatus,
     ViewStatus,
     UnfinishedViewStatus,
@@ -57,6 +59,7 @@ def daemon_fields(status: DaemonStatus) -> dict[str, Any]:
         values["totals"] = _totals_fields(status.totals)
     mirrors = [_plain_fields(view) for view in status.views.mirrors]
     values["views"] = {**_plain_fields(status.views), "mirrors": mirrors}
+    values["ended"] = list(map(_plain_fields, status.ended))
     values["acquisitions"] = [acquisition_fields(one) for one in status.acquisitions]
     return values if _json_bytes(values) <= MAX_STATUS_BYTES else _shortened(values)
 
@@ -85,6 +88,7 @@ def parse_daemon(values: Fields) -> DaemonStatus:
         totals=_parse_totals(values.child("totals")) if "totals" in values else None,
         views=_parse(ViewProcessStatus, views, mirrors=mirrors),
         acquisitions=tuple(map(parse_acquisition, _children(values, "acquisitions"))),
+        ended=tuple(_parse(EndedStatus, one) for one in _children(values, "ended")),
         left_out={kind: left_out.integer(kind) for kind in left_out.values},
     )
 

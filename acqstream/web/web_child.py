@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from acqstream.errors import AcqStreamError, ConfigError
+from acqstream.storage.patient_output import never_wait_for_output
 from acqstream.storage.platform import child_process
 from acqstream.web.token_file import read_or_make_token
 from acqstream.web.web_settings import VIEWER_ORIGINS, WebLimits, WebSettings
@@ -43,6 +44,7 @@ def settings_of(values: Mapping[str, Any]) -> WebSettings:
 
 def main() -> None:
     """Run the process. Ctrl-C and SIGTERM go to the whole process group, but the daemon decides when to end."""
+    never_wait_for_output()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for number in child_process.ignored_signals():
         signal.signal(number, signal.SIG_IGN)

@@ -18,7 +18,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from acqstream.errors import ConfigError
-from acqstream.storage.platform import STOP_SIGNALS, keep_large_blocks
+from acqstream.storage.platform import STOP_SIGNALS, keep_large_blocks, session_signals
 from acqstream.storage.platform.capabilities import has_local_sockets
 from acqstream.storage.platform.priority import go_last
 from acqstream.web.app import make_app
@@ -153,7 +153,7 @@ async def _run(settings: WebSettings, on_ready: Callable[[str], None], stop_fd: 
         loop.call_soon_threadsafe(stop.set)
 
     if stop_fd is None:
-        for number in STOP_SIGNALS:
+        for number in (*STOP_SIGNALS, *session_signals()):
             signal.signal(number, end)
     async with serving(settings) as (url, _):
         on_ready(url)

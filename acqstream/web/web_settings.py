@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from acqstream.storage.memory_limit import MIB, usable_memory_bytes
+
 DEFAULT_PORT = 5280
 LOOPBACK = "127.0.0.1"
 VIEWER_ORIGINS = (
@@ -32,8 +34,8 @@ class WebLimits:
     connections: int = 256
     requests: int = 64
     streams: int = 64
-    sending_bytes: int = 512 * 2**20
-    memory_bytes: int = 256 * 2**20
+    sending_bytes: int = field(default_factory=lambda: min(512 * MIB, usable_memory_bytes() // 8))
+    memory_bytes: int = field(default_factory=lambda: min(256 * MIB, usable_memory_bytes() // 16))
     header_bytes: int = 8190
     first_request_s: float = 15.0
     idle_s: float = 60.0

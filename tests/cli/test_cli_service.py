@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -64,27 +64,28 @@ def test_a_configuration_that_cannot_work_is_not_installed(commands: list[list[s
 
 def test_the_log_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_file, "MAX_BYTES", 1000)
-    handler = LogFile(tmp_path / "log")
+    log = LogFile(tmp_path / "log")
     for number in range(800):
-        handler.emit(logging.makeLogRecord({"msg": f"message {number}"}))
-    handler.close()
-    assert len(list(tmp_path.iterdir())) == 1 + log_file.N_OLD
-    assert "message 799" in (tmp_path / "log").read_text()
+        log.write(b"message %d\n" % number)
+    log.close()
+    assert {path.name for path in tmp_path.iterdir()} == {"log", *(f"log.{n + 1}" for n in range(log_file.N_OLD))}
+    assert all(path.stat().st_size <= 1000 for path in tmp_path.iterdir())
+    kept = "".join((tmp_path / name).read_text() for name in ("log.4", "log.3", "log.2", "log.1", "log")).splitlines()
+    assert kept == [f"message {number}" for number in range(800 - len(kept), 800)]
 
 
 def test_no_message_is_lost_while_the_log_cannot_be_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows renames no file that is open in an editor."""
     monkeypatch.setattr(log_file, "MAX_BYTES", 100)
-    monkeypatch.setattr(logging, "raiseExceptions", True)
-    handler = LogFile(tmp_path / "log")
+    log = LogFile(tmp_path / "log")
 
-    def refuse(_source: str, _target: str) -> None:
+    def refuse(_source: object, _target: object) -> None:
         raise PermissionError(13, "in use")
 
-    handler.rotator = refuse
+    monkeypatch.setattr(os, "replace", refuse)
     for number in range(50):
-        handler.emit(logging.makeLogRecord({"msg": f"message {number}"}))
-    handler.close()
+        log.write(b"message %d\n" % number)
+    log.close()
     lines = (tmp_path / "log").read_text().splitlines()
     assert lines == [f"message {number}" for number in range(50)]
 

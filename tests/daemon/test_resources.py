@@ -33,6 +33,7 @@ def test_memory_is_taken_for_the_mirrors_and_never_more_than_one_may_take(
         total = 64 * 2**30
 
     monkeypatch.setattr(psutil, "virtual_memory", Ram)
+    monkeypatch.setattr("acqstream.storage.memory_limit.memory_limit_bytes", lambda: None)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     config = DaemonConfig(**{"mirror_memory_mb": 2048, **settings})
     assert resources.ready_bytes_of(config) == mib * MIB

@@ -110,6 +110,7 @@ def test_the_configuration_and_its_examples_can_be_loaded(tmp_path: Path) -> Non
 
 def test_the_memory_of_the_service_is_that_of_the_largest_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=2**50))
+    monkeypatch.setattr("acqstream.storage.memory_limit.memory_limit_bytes", lambda: None)
     config = DaemonConfig()
     assert unit(SYSTEM)["Service"]["MemoryMax"] == f"{config.max_memory_mb}M"
     numbers = (config.memory_mb, config.pyramid_memory_mb, config.mirror_memory_mb, PROGRAM_MB)

@@ -57,6 +57,7 @@ class DaemonProcess:
 
     options are further keys of the configuration file. Without one for it, no warning depends on how long the space
     on the disk will last, as other tests take some, and no memory is taken ahead, as there are hundreds of daemons.
+    Most are started again after a stop, so their producers wait.
     home is where that file, the log and the sockets lie, beside `data` if not given. prelude is Python that runs in
     the daemon's process first. Where it can be, a daemon is forked
     from a process that has loaded all it needs (nursery); is_fresh: not this one, nor one with a prelude.
@@ -81,7 +82,7 @@ class DaemonProcess:
         self.runtime = self.home / "run"
         self._prelude = prelude
         self._is_forked = nursery.is_possible and not is_fresh and not prelude
-        own = {"memory_mb": 64, "ready_memory_mb": 0, "low_space_minutes": 0.0}
+        own = {"memory_mb": 64, "ready_memory_mb": 0, "low_space_minutes": 0.0, "restarts": True}
         settings = {**own, "runtime": str(self.runtime), **options}
         lines = [f"{key} = {_toml(value)}" for key, value in settings.items()]
         self.config_path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -33,10 +33,11 @@ def test_an_idle_daemon_ends_with_0(tmp_path: Path, number: signal.Signals) -> N
 
 
 @pytest.mark.parametrize(("transport", "shape"), [("shm", (400, 401)), ("tcp", SHAPE)])
+@pytest.mark.parametrize("restarts", [True, False])
 def test_sigterm_in_the_middle_of_a_run_without_a_restart_is_an_error_in_time(
-    tmp_path: Path, transport: Transport, shape: tuple[int, int]
+    tmp_path: Path, transport: Transport, shape: tuple[int, int], restarts: bool
 ) -> None:
-    daemon = DaemonProcess(tmp_path / "data").start()
+    daemon = DaemonProcess(tmp_path / "data", restarts=restarts).start()
     told = threading.Event()
     errors: list[AcqStreamError] = []
 
@@ -50,7 +51,8 @@ def test_sigterm_in_the_middle_of_a_run_without_a_restart_is_an_error_in_time(
     for number in range(100):
         run.put(image_of(number, shape), time=number)
     until(lambda: run.progress.published, "something published")
-    make_impatient(run, PATIENCE_S)
+    if restarts:
+        make_impatient(run, PATIENCE_S)
     daemon.begin_stop()
     assert daemon.wait() == 0
     assert told.wait(PATIENCE_S + in_time(1.0))  # without another put
@@ -62,7 +64,7 @@ def test_sigterm_in_the_middle_of_a_run_without_a_restart_is_an_error_in_time(
             action()
     assert "Traceback" not in daemon.output()
 
-    assert run.receipt is None
+    assert (run.receipt is None) == restarts
     assert state_of(run.path)["state"] == "INTERRUPTED"
     with acqstream.open(run.path) as dataset:
         assert dataset.state is AcquisitionState.INTERRUPTED

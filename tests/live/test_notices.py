@@ -66,6 +66,20 @@ def test_what_happens_to_a_run_arrives(daemon: DaemonProcess, got: Path) -> None
     assert finished["path"] == str(daemon.data / "cells")
 
 
+def test_each_run_gives_one_notice_however_short_it_is(daemon: DaemonProcess, got: Path) -> None:
+    for number in range(12):
+        run = acqstream.create(f"run-{number}", endpoint=daemon.endpoint)
+        run.put(IMAGE, time=0)
+        run.close("error" if number % 2 else "completed", "the camera broke")
+    until(lambda: len(notices(got)) >= 12, "a notice for each run")
+    kinds = {one["acquisition"]: one["kind"] for one in notices(got)}
+    assert kinds == {f"run-{number}": "failed" if number % 2 else "finished" for number in range(12)}
+    with acqstream.create("later", endpoint=daemon.endpoint) as run:
+        run.put(IMAGE, time=0)
+    until(lambda: seen(got, "finished") and len(notices(got)) >= 13, "a notice of the next run")
+    assert [one["acquisition"] for one in notices(got)][12:] == ["later"]  # and none a second time
+
+
 def test_a_killed_daemon_is_reported(daemon: DaemonProcess, got: Path) -> None:
     notifier = until(lambda: notifier_of(daemon), "the notifier runs")
     run = acqstream.create("cells", endpoint=daemon.endpoint, patience_s=300.0)

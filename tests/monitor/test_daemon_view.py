@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acqstream.model.receipt import Receipt
-from acqstream.model.status import AcquisitionStatus, DaemonStatus
+from acqstream.model.status import AcquisitionStatus, DaemonStatus, EndedStatus
 from acqstream.monitor.daemon_view import ENDED_KEPT_S, MAX_ENDED, DaemonView, EndedRun
 from tests.monitor.views_of_daemons import daemon_status, missing, receipt_of, run_status, view_of
 
@@ -19,6 +19,17 @@ def test_a_run_that_is_not_listed_has_ended() -> None:
     view = view_of(cells, others).following(daemon_status(others), 10.0, receipt_of)
     assert view.running == (others,)
     assert view.ended == (EndedRun(last=cells, receipt=receipt_of(cells), at_s=10.0),)
+
+
+def test_a_run_that_no_status_has_shown_ends_once_and_again_when_it_was_resumed() -> None:
+    def end(at: str) -> EndedStatus:
+        return EndedStatus(name="cells", dataset_id="id-of-cells", path="/data/cells", durable=3, finished_at=at)
+
+    first = DaemonView().following(daemon_status(ended=(end("10:00"),)), 1.0, receipt_of)
+    again = first.following(daemon_status(ended=(end("10:00"),)), 2.0, no_receipt).following(None, 3.0, no_receipt)
+    assert [(one.last.name, one.last.durable, one.at_s) for one in again.ended] == [("cells", 3, 1.0)]
+    resumed = again.following(daemon_status(ended=(end("10:00"), end("10:01"))), 4.0, receipt_of)
+    assert [one.at_s for one in resumed.ended] == [1.0, 4.0]
 
 
 def test_a_daemon_that_is_away_has_ended_no_run() -> None:

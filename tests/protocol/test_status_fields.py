@@ -15,6 +15,7 @@ from acqstream.model.fields import Fields
 from acqstream.model.status import (
     AcquisitionStatus,
     DaemonStatus,
+    EndedStatus,
     LoadStatus,
     UnfinishedViewStatus,
     ViewProcessStatus,
@@ -66,7 +67,9 @@ def test_a_short_status_is_complete() -> None:
     views = ViewProcessStatus(pid=3, restarts=1, memory="shared", kernels="compiled", mirrors=(mirror(1),))
     run = replace(acquisition(1, 50), mirrors={"n5": ViewStatus(cursor=7, state="running")}, seconds_left=3.5)
     load = LoadStatus(processors=4, processor_percent=12.5, disk="sda", priority="nice 0")
-    status = DaemonStatus(endpoints=("tcp://a", "ipc://b"), acquisitions=(run,), views=views, load=load, free_bytes=7)
+    ended = (EndedStatus(name="a", dataset_id="b0e1", path="/data/a", durable=5, finished_at="2026-11-22T09:00:00"),)
+    endpoints = ("tcp://a", "ipc://b")
+    status = DaemonStatus(endpoints=endpoints, acquisitions=(run,), ended=ended, views=views, load=load, free_bytes=7)
     message = StatusReply(status).fields()
     assert "left_out" not in message
     assert parse_reply(json.loads(json.dumps(message))) == StatusReply(status)

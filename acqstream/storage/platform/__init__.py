@@ -24,7 +24,7 @@ if sys.platform == "win32":
     from acqstream.storage.platform.windows_identity import boot_id
     from acqstream.storage.platform.windows_memory import keep_large_blocks, map_private
     from acqstream.storage.platform.windows_secrets import create_private, exposure
-    from acqstream.storage.platform.windows_session import STOP_SIGNALS, console_watch, keep_awake
+    from acqstream.storage.platform.windows_session import STOP_SIGNALS, console_watch, keep_awake, session_signals
 elif sys.platform == "linux":
     from time import time_ns as wall_clock_ns
 
@@ -35,7 +35,7 @@ elif sys.platform == "linux":
     from acqstream.storage.platform.linux_identity import boot_id
     from acqstream.storage.platform.linux_memory import keep_large_blocks, map_private
     from acqstream.storage.platform.posix_secrets import create_private, exposure
-    from acqstream.storage.platform.posix_session import STOP_SIGNALS, console_watch, keep_awake
+    from acqstream.storage.platform.posix_session import STOP_SIGNALS, console_watch, keep_awake, session_signals
 else:
     # Of these three subjects macOS uses the modules of Linux, which report what it lacks.
     from time import time_ns as wall_clock_ns
@@ -47,7 +47,7 @@ else:
     from acqstream.storage.platform.macos_identity import boot_id
     from acqstream.storage.platform.macos_memory import keep_large_blocks, map_private
     from acqstream.storage.platform.posix_secrets import create_private, exposure
-    from acqstream.storage.platform.posix_session import STOP_SIGNALS, console_watch, keep_awake
+    from acqstream.storage.platform.posix_session import STOP_SIGNALS, console_watch, keep_awake, session_signals
 
 FILES = Files()
 """Shared by all readers. A file is closed by the instance that opened it."""
@@ -68,6 +68,7 @@ __all__ = [
     "map_private",
     "memory_listener",
     "own_error",
+    "session_signals",
     "shared_memory",
     "wall_clock_ns",
 ]

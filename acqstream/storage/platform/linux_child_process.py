@@ -66,7 +66,7 @@ def yield_to_parent() -> None:
 
 def ignored_signals() -> tuple[signal.Signals, ...]:
     """Return the signals that a terminal or a service manager sends to the child with its parent."""
-    return signal.SIGINT, signal.SIGTERM
+    return signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
 
 class GroupProcess(subprocess.Popen[bytes]):

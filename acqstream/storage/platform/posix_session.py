@@ -10,6 +10,11 @@ STOP_SIGNALS: tuple[int, ...] = (signal.SIGTERM, signal.SIGINT)
 """Signals that ask a program to end. A handler runs in the main thread, and interrupts its poll."""
 
 
+def session_signals() -> tuple[int, ...]:
+    """Return the signals of a closed terminal and a log-off, which often come with others; none under `nohup`."""
+    return () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+
+
 def console_watch(stop: Callable[[float | None], None]) -> AbstractContextManager[object]:
     """Watch nothing: signals report everything, also a closed terminal and a log-off."""
     del stop

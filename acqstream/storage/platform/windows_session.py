@@ -23,6 +23,11 @@ _LINGER_S = 10.0  # longer than Windows waits
 _ES_CONTINUOUS, _ES_SYSTEM_REQUIRED = 0x80000000, 0x00000001
 
 
+def session_signals() -> tuple[int, ...]:
+    """Return nothing: `ConsoleWatch` is told of the end of a session."""
+    return ()
+
+
 class ConsoleEvent(IntEnum):
     """Values of dwCtrlType."""
 

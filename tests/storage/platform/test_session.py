@@ -18,7 +18,7 @@ WINDOWS = pytest.mark.skipif(sys.platform != "win32", reason="calls Windows")
 
 
 def test_both_systems_have_the_same_names() -> None:
-    for name in ("STOP_SIGNALS", "console_watch", "keep_awake"):
+    for name in ("STOP_SIGNALS", "console_watch", "keep_awake", "session_signals"):
         assert hasattr(posix_session, name)
         assert hasattr(windows_session, name)
         assert hasattr(platform, name)
