@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.key_columns import KeyColumn
-from acqstream.errors import DatasetError, FrameNotFound
+from acqstream.errors import DatasetError, FrameNotFound, StorageError
 from acqstream.formats.ndtiff.axes_texts import MISSING
 from acqstream.formats.ndtiff.columns import FrameTable
 from acqstream.formats.ndtiff.completion import (
@@ -32,7 +33,7 @@ from acqstream.formats.ndtiff.folders import (
     stack_paths,
 )
 from acqstream.formats.ndtiff.frame_bytes import FrameBytes
-from acqstream.formats.ndtiff.index import INDEX_NAME
+from acqstream.formats.ndtiff.index import INDEX_NAME, plain_name
 from acqstream.formats.ndtiff.index_file import FrameIndex, IndexFile
 from acqstream.formats.ndtiff.index_maps import IndexMaps
 from acqstream.formats.ndtiff.lookup import RowLookup
@@ -41,7 +42,7 @@ from acqstream.formats.ndtiff.read_ahead import read_ahead
 from acqstream.formats.ndtiff.row_columns import EntryColumns, entry_columns, key_columns
 from acqstream.formats.ndtiff.row_history import RowHistory
 from acqstream.formats.ndtiff.stack_files import StackFiles
-from acqstream.formats.ndtiff.stack_header import ByteOrder
+from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_json_object
 from acqstream.model.axes import Axes, AxisValue
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.block_file import BlockMemory
@@ -113,7 +114,9 @@ class NDTiffReader:
             if self._levels is not None:
                 self._levels.refresh()
             first = len(self._table)
-            self._index.read_into(self._table)
+            # A writer of ours puts an entry's axes into the metadata; at first sight the end of an index is doubted.
+            is_doubted = not first and not self.level and self._state.is_there
+            self._index.read_into(self._table, self._confirms if is_doubted else None)
             return range(first, len(self._table))
 
     def key(self, row: int) -> dict[str, AxisValue]:
@@ -312,6 +315,16 @@ class NDTiffReader:
         if self._request is None:
             self._request = (read_request(self.container),)
         return self._request[0]
+
+    def _confirms(self, name: bytes, numbers: np.void, axes: Mapping[str, Any]) -> bool:
+        """Whether the metadata of an entry name its axes."""
+        try:
+            path = self.path / plain_name(name, str(self._index.path), 0)
+            with self._boundary.inside(), closing(ReadFile(path)) as file:  # opens no stack file for good
+                text = file.read(int(numbers["metadata_offset"]), int(numbers["metadata_length"]))
+            return parse_json_object(text, str(path), 0).get("Axes") == axes
+        except (DatasetError, StorageError):
+            return False
 
     def _looks_finished(self) -> bool:
         self._check_open()
