@@ -25,7 +25,7 @@ from acqstream.formats.ndtiff.pixels import payload_bytes
 from acqstream.formats.ndtiff.placement import align_up
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
 from acqstream.integrity.facts.entries import count_confirmed
-from acqstream.integrity.facts.settlement import Settlement, own_number
+from acqstream.integrity.facts.settlement import Settlement, axes_in, own_number
 from acqstream.integrity.facts.stacks import KEPT_SUFFIX, OpenStacks, finish_stack
 from acqstream.log import journal
 from acqstream.log.growing_journal import GrowingJournal
@@ -105,6 +105,7 @@ class _Recovery:
             indexed = count_confirmed(
                 frames[:indexed], entries.numbers[:indexed], lambda stack: self._stacks.get(self._stack_name(stack))
             )
+            indexed = self._count_named(entries, names, indexed)
             new_entries, index_end = b"", self._end_of_entry(entries, indexed)
             rest = self._index_from(index_end)
             if indexed < len(frames) or len(records) < len(content.records) or rest.strip(b"\0"):
@@ -165,6 +166,16 @@ class _Recovery:
         bounds = np.fromiter((sizes[name] for name in names), np.int64, len(names))
         is_complete = np.maximum(pixels_end, metadata_end) <= bounds
         return len(names) if is_complete.all() else int(np.argmin(is_complete))
+
+    def _count_named(self, entries: EntryBatch, names: list[str], count: int) -> int:
+        """The number of the first `count` entries, up to one with the place of a frame and the axes of another."""
+        for row in range(max(0, count - journal.MAX_UNFORCED_ENTRIES), count):
+            numbers = entries.numbers[row]
+            file = self._stacks.get(names[row])
+            axes = axes_in(file.read(int(numbers["metadata_offset"]), int(numbers["metadata_length"])))
+            if axes is not None and axes != entries.axes[row]:
+                return row
+        return count
 
     def _end_of_entry(self, entries: EntryBatch, count: int) -> int:
         """End of the first `count` entries. The entry after them may be too damaged to be parsed."""

@@ -161,7 +161,7 @@ class Settlement:
         frames = self._content.sound_frames
         kind = int(self._old.numbers["pixel_type"][rows[0]] if rows else frames["pixel_type"][0] if len(frames) else -1)
         metadata = file.read(page.metadata, page.metadata_bytes - 1)
-        axes = _axes_in(metadata)
+        axes = axes_in(metadata)
         checksum = stored_checksum(file, offset, page.pixel_bytes)
         if axes is None or checksum is None or not has_pixel_type(page, kind, page.pixel_bytes):
             return False
@@ -244,10 +244,11 @@ def _holes(first: int, count: int) -> bytes:
 def _proved_axes(metadata: bytes, record: np.void) -> dict[str, Any] | None:
     """The axes in the metadata of a record; None if these are not as they were stored."""
     is_same = xxhash.xxh3_64_intdigest(metadata) == int(record["metadata_checksum"])
-    return _axes_in(metadata) if is_same else None
+    return axes_in(metadata) if is_same else None
 
 
-def _axes_in(metadata: bytes) -> dict[str, Any] | None:
+def axes_in(metadata: bytes) -> dict[str, Any] | None:
+    """The axes in the metadata of a frame; None where these are damaged."""
     try:
         axes = json.loads(metadata)["Axes"]
         check_axes(axes)
