@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import shutil
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +103,7 @@ def proved_by_journal(folder: Path) -> set[int]:
 
 def shown(folder: Path) -> set[int]:
     """Numbers of the frames that a reader shows, each as it was stored."""
-    known: Mapping[int, Frame] = {int(frame.axes["time"]): frame for frame in FRAMES}
+    known = {frame.axes["time"]: frame for frame in FRAMES}
     with acqstream.open(folder) as dataset:
         keys = list(dataset.keys())
         for key in keys:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,9 +115,8 @@ class NDTiffReader:
             if self._levels is not None:
                 self._levels.refresh()
             first = len(self._table)
-            # A writer of ours puts an entry's axes into the metadata; at first sight the end of an index is doubted.
-            is_doubted = not first and not self.level and self._state.is_there
-            self._index.read_into(self._table, self._confirms if is_doubted else None)
+            doubts = not first and not self.level and self._state.is_there
+            self._index.read_into(self._table, partial(_names_axes, self.path, self._boundary) if doubts else None)
             return range(first, len(self._table))
 
     def key(self, row: int) -> dict[str, AxisValue]:
@@ -316,25 +316,24 @@ class NDTiffReader:
             self._request = (read_request(self.container),)
         return self._request[0]
 
-    def _confirms(self, name: bytes, numbers: np.void, axes: Mapping[str, Any]) -> bool:
-        """Whether the metadata of an entry name its axes."""
-        try:
-            path = self.path / plain_name(name, str(self._index.path), 0)
-            with self._boundary.inside(), closing(ReadFile(path)) as file:  # opens no stack file for good
-                text = file.read(int(numbers["metadata_offset"]), int(numbers["metadata_length"]))
-            return parse_json_object(text, str(path), 0).get("Axes") == axes
-        except (DatasetError, StorageError):
-            return False
-
     def _looks_finished(self) -> bool:
         self._check_open()
-        if not len(self._table):
-            return False
-        return self._index.is_finished(self._table, self._stacks)
+        return len(self._table) > 0 and self._index.is_finished(self._table, self._stacks)
 
     def _check_open(self) -> None:
         if self._closed:
             raise DatasetError(f"{self.path}: the dataset is closed")
+
+
+def _names_axes(folder: Path, boundary: Boundary, name: bytes, numbers: np.void, axes: Mapping[str, Any]) -> bool:
+    """Whether the metadata of an entry name its axes, as those of our writer do."""
+    try:
+        path = folder / plain_name(name, str(folder / INDEX_NAME), 0)
+        with boundary.inside(), closing(ReadFile(path)) as file:  # opens no stack file for good
+            text = file.read(int(numbers["metadata_offset"]), int(numbers["metadata_length"]))
+        return parse_json_object(text, str(path), 0).get("Axes") == axes
+    except (DatasetError, StorageError):
+        return False
 
 
 def _read_summary(known: Sequence[str], folder: Path, stacks: StackFiles, index: FrameIndex) -> dict[str, Any] | None:

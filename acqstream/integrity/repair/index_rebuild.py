@@ -8,7 +8,7 @@ writers do; where the old one had another order, that stays and what was missing
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,10 @@ class _Rebuild:
         self._summary: Mapping[str, Any] = {}
 
     def run(self) -> Rebuilt:
-        names = self._stack_names()
+        if self._journal is not None and not self._stem:
+            self._stem = next((found[0] for found in map(parse_stack_name, self._index.names) if found), "")
+        numbers = set(self._records["stack"].tolist()) or {0}
+        names = _stack_names(self._folder, self._index, self._stem, numbers if self._knows_all else None, self._report)
         if not names and self._old is None:
             raise UnknownFormat(f"{self._folder}: found neither {INDEX_NAME} nor an NDTiff stack file (*.tif)")
         rebuilt = Rebuilt(self._old, b"", self._report)
@@ -199,8 +202,12 @@ class _Rebuild:
         kind = int(record["pixel_type"])
         is_same_kind = row >= 0 and int(self._index.numbers["pixel_type"][row]) == kind
         # The entry first: its bytes are kept, so that a sound index stays the same bit for bit.
-        is_listed = found is not None and is_same_kind and self._agrees(row, found)
-        if found is not None and is_listed and not self._is_of_another(file, record, found, row):
+        if (
+            found is not None
+            and is_same_kind
+            and self._agrees(row, found)
+            and not _is_of_another(file, record, found, self._index.axes(row))
+        ):
             self._frames.append(self._confirmed(name, row, found))
             return True
         if found is not None and found.axes is not None and has_pixel_type(found.page, kind, length):
@@ -208,19 +215,12 @@ class _Rebuild:
             entry = entry_of(found, found.axes, name, kind, spaced=False)
             self._frames.append(RebuiltFrame(name, offset, entry))
             return True
-        if is_same_kind and self._is_readable(file, row):
+        if is_same_kind and _is_readable(self._index, self._level, file, row):
             self._report.guessed.add(name, offset, f"{DAMAGED_DIRECTORY}: the axes are those of the old index")
             self._losses.placed_by_entry.append((name, offset))
             self._frames.append(RebuiltFrame(name, offset, self._index.entry(row), row))
             return True
         return self._losses.add(name, offset, f"{DAMAGED_DIRECTORY}, and no entry tells its axes", row)
-
-    def _is_of_another(self, file: ReadFile, record: np.void, found: FoundPage, row: int) -> bool:
-        """Return True if the metadata, which are as they were stored, tell other axes than an entry."""
-        if found.axes is None or found.axes == self._index.axes(row):
-            return False
-        metadata = file.read(found.page.metadata, found.metadata_bytes)
-        return xxhash.xxh3_64_intdigest(metadata) == int(record["metadata_checksum"])
 
     def _take_unrecorded(self, file: ReadFile, salvage: StackSalvage, found: FoundPage | None, row: int) -> bool:
         """A frame known from pages and old entries alone; False if it is lost."""
@@ -276,27 +276,13 @@ class _Rebuild:
         length = int(numbers["width"]) * int(numbers["height"]) * (kind.pixel_bytes if kind is not None else 0)
         # Known writers put metadata right after raw pixels. Without a page, an entry with other offsets is not trusted.
         is_between = int(numbers["metadata_offset"]) == offset + length and int(numbers["pixel_compression"]) in _RAW
-        if kind is not None and is_between and self._is_readable(file, row):
+        if kind is not None and is_between and _is_readable(self._index, self._level, file, row):
             self._report.guessed.add(name, offset, f"{DAMAGED_DIRECTORY}: the place is that of the old index")
             self._losses.placed_by_entry.append((name, offset))
             self._frames.append(RebuiltFrame(name, offset, self._index.entry(row), row))
             return True
         self._losses.drop([row], "no complete frame lies at its place")
         return False
-
-    def _is_readable(self, file: ReadFile, row: int) -> bool:
-        """Return True if an entry's metadata are intact, and tell the entry's axes if they tell any."""
-        numbers = self._index.numbers[row]
-        offset, length = int(numbers["metadata_offset"]), int(numbers["metadata_length"])
-        content = file.read(offset, length)
-        # JSON has no zero bytes: here is a hole, or the writer died before it wrote this.
-        if len(content) < length or not content.startswith(b"{") or b"\0" in content:
-            return False
-        try:
-            axes = axes_in(parse_json_object(content, file.path.name, offset))
-        except CorruptDataset:
-            return False
-        return axes is None or on_level(axes, self._level) == self._index.axes(row)
 
     def _agrees(self, row: int, found: FoundPage) -> bool:
         """Return True if an old entry describes the frame of its page."""
@@ -308,28 +294,6 @@ class _Rebuild:
         without_nul = page.metadata_bytes - (self._journal is not None)  # as our writer counts
         lengths = (found.metadata_bytes, page.metadata_bytes, without_nul)
         return entry_agrees(numbers, page, lengths, is_compressed=is_compressed)
-
-    def _stack_names(self) -> list[str]:
-        """The stack files of this dataset in order of their numbers; all other TIFF files are noted and left alone."""
-        paths, indexed = stack_paths(self._folder), dict.fromkeys(self._index.names)
-        parsed = [found for name in (*indexed, *(path.name for path in paths)) if (found := parse_stack_name(name))]
-        if self._journal is not None and not self._stem and parsed:
-            self._stem = parsed[0][0]
-        is_ours = bool(self._stem)
-        stems = {self._stem} if is_ours else {found[0] for found in map(parse_stack_name, indexed) if found}
-        numbers = {*self._records["stack"].tolist()} or {0}
-        names = []
-        for path in paths:
-            found = parse_stack_name(path.name)
-            is_known = found is not None and found[0] in stems and (not self._knows_all or found[1] in numbers)
-            if not is_ours:
-                is_known |= path.name in indexed or (not indexed and (found is not None or has_ndtiff_mark(path)))
-            if is_known:
-                names.append(path.name)
-            else:
-                text = "neither journal nor index knows it" if has_ndtiff_mark(path) else "it is not a stack file"
-                self._report.notes.append(f"{path.name} is no part of the dataset and is left alone: {text}")
-        return sorted(names, key=_stack_order)
 
     def _note_missing_stacks(self, names: list[str]) -> None:
         if self._journal is None:
@@ -355,6 +319,52 @@ class _Rebuild:
             if hidden:
                 self._report.notes.append(f"{hidden} frames have the axes of a later one, which readers show instead")
         return b"".join([frame.entry for frame in frames])
+
+
+def _is_readable(index: DamagedIndex, level: int, file: ReadFile, row: int) -> bool:
+    """Return True if an entry's metadata are intact, and tell the entry's axes if they tell any."""
+    numbers = index.numbers[row]
+    offset, length = int(numbers["metadata_offset"]), int(numbers["metadata_length"])
+    content = file.read(offset, length)
+    # JSON has no zero bytes: here is a hole, or the writer died before it wrote this.
+    if len(content) < length or not content.startswith(b"{") or b"\0" in content:
+        return False
+    try:
+        axes = axes_in(parse_json_object(content, file.path.name, offset))
+    except CorruptDataset:
+        return False
+    return axes is None or on_level(axes, level) == index.axes(row)
+
+
+def _is_of_another(file: ReadFile, record: np.void, found: FoundPage, axes: Mapping[str, Any]) -> bool:
+    """Return True if the metadata, which are as they were stored, tell other axes than an entry."""
+    if found.axes is None or found.axes == axes:
+        return False
+    metadata = file.read(found.page.metadata, found.metadata_bytes)
+    return xxhash.xxh3_64_intdigest(metadata) == int(record["metadata_checksum"])
+
+
+def _stack_names(
+    folder: Path, index: DamagedIndex, stem: str, numbers: Set[int] | None, report: LevelReport
+) -> list[str]:
+    """The stack files of this dataset in order of their numbers; all other TIFF files are noted and left alone.
+
+    stem is that of our writer's names, "" for another writer; numbers are those that an intact journal knows.
+    """
+    indexed = dict.fromkeys(index.names)
+    stems = {stem} if stem else {found[0] for found in map(parse_stack_name, indexed) if found}
+    names = []
+    for path in stack_paths(folder):
+        found = parse_stack_name(path.name)
+        is_known = found is not None and found[0] in stems and (numbers is None or found[1] in numbers)
+        if not stem:
+            is_known |= path.name in indexed or (not indexed and (found is not None or has_ndtiff_mark(path)))
+        if is_known:
+            names.append(path.name)
+        else:
+            text = "neither journal nor index knows it" if has_ndtiff_mark(path) else "it is not a stack file"
+            report.notes.append(f"{path.name} is no part of the dataset and is left alone: {text}")
+    return sorted(names, key=_stack_order)
 
 
 def _stack_order(name: str) -> tuple[str, int]:
