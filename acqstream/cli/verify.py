@@ -55,7 +55,7 @@ def verify(
             with following_links(follow_links):
                 result = _with_log(verify_chunks(path, found, show), show)
         else:
-            result = verify_dataset(path, show)
+            result = _with_levels(verify_dataset(path, show), show)
             result, mirrors = _with_mirrors(result)
     if as_json:
         more = {} if isinstance(result, ChunkVerification) else {"mirrors": [asdict(one) for one in mirrors]}
@@ -75,12 +75,34 @@ def _with_log(result: ChunkVerification, on_progress: Callable[[str, int, int], 
 
     found = prove_by_log(Path(result.path), lambda done, total: on_progress("comparing frames", done, total))
     wrong = [Problem(result.path, f"{name} differs from {found.dataset}") for name in found.compared.named]
+    if found.failure:
+        wrong.append(Problem(result.path, f"the mirror failed half-way: {found.failure}"))
     return replace(
         result,
         proved=[*result.proved, *found.proved],
         not_proved=[*result.not_proved, *found.not_proved],
         problems=[*result.problems, *wrong],
-        problem_count=result.problem_count + found.compared.different,
+        problem_count=result.problem_count + found.compared.different + bool(found.failure),
+    )
+
+
+def _with_levels(result: Verification, on_progress: Callable[[str, int, int], None]) -> Verification:
+    """The result, with what the tiles of lower levels show: each is made again from those below."""
+    from acqstream.formats.check_report import Problem
+    from acqstream.views.level_check import check_levels
+
+    if result.levels < 2:
+        return result
+    found = check_levels(Path(result.path), lambda done, total: on_progress("comparing levels", done, total))
+    proved = f"levels: {found.tiles:,} tiles in {found.levels} lower levels are what the rule makes of those below"
+    return replace(
+        result,
+        proved=[*result.proved, proved] if found.tiles and not found.problem_count else result.proved,
+        not_proved=[*result.not_proved, f"pixels of lower levels: {found.reason}"]
+        if found.reason
+        else result.not_proved,
+        problems=[*result.problems, *(Problem(path, text) for path, text in found.problems)],
+        problem_count=result.problem_count + found.problem_count,
     )
 
 
@@ -129,7 +151,10 @@ def _verdict(result: Verification) -> str:
         wrong.append(f"{count_text(result.missing_count, 'frame')} missing")
     text = ", ".join(wrong) or "all is well"
     state = "being written" if result.writing else result.state or "another writer's"
-    return f"{text}; {count_text(result.frames, 'frame')}, {size_text(result.payload_bytes)} of pixels, {state}"
+    skipped = f", {result.skipped:,} skipped" if result.skipped else ""
+    return (
+        f"{text}; {count_text(result.frames, 'frame')}{skipped}, {size_text(result.payload_bytes)} of pixels, {state}"
+    )
 
 
 def _print_list(heading: str, lines: list[str], count: int | None = None) -> None:

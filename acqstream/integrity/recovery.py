@@ -1,59 +1,49 @@
 """Recovery: puts a dataset whose daemon died while writing it into order. Automatic and idempotent.
 
 An index entry was written after its stack was forced and its journal record written. So every entry that agrees with
-its record is good. Records without an entry are rolled forward if the pixels match their checksum. Entries after the
-journal's end count if a page of their stack confirms them. Everything after the last published frame is cut. Pixels are
-never rewritten. Order of steps: stacks, index, journal, state; after a crash in between the next recovery resumes.
+its record is good, from the first one on. From the first that does not, or the first damaged record on, each frame is
+settled by itself (settlement.py). Everything after the last published frame is cut. Pixels are never rewritten. Order
+of steps: stacks, index, journal, state; after a crash in between the next recovery resumes.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
-from acqstream.errors import CorruptDataset, DatasetLocked, ProtocolError, StorageError
+from acqstream.errors import CorruptDataset, DatasetLocked, StorageError
 from acqstream.formats.ndtiff import layout as ndtiff
-from acqstream.formats.ndtiff.folders import parse_stack_name
-from acqstream.formats.ndtiff.index import (
-    NUMBERS_BYTES,
-    EntryBatch,
-    encode_entry,
-    parse_entries,
-    plain_name,
-    read_entries,
-)
+from acqstream.formats.ndtiff.damaged_index import read_damaged_index
+from acqstream.formats.ndtiff.index import NUMBERS_BYTES, EntryBatch, parse_entries, plain_name, read_entries
 from acqstream.formats.ndtiff.pages import StackPage, read_page
 from acqstream.formats.ndtiff.pixels import payload_bytes
 from acqstream.formats.ndtiff.placement import align_up
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
-from acqstream.integrity.facts.entries import count_confirmed, own_entry_agrees
-from acqstream.integrity.facts.stacks import KEPT_SUFFIX, OpenStacks, finish_stack, stored_checksum
+from acqstream.integrity.facts.entries import count_confirmed
+from acqstream.integrity.facts.settlement import Settlement, axes_in, own_number
+from acqstream.integrity.facts.stacks import KEPT_SUFFIX, OpenStacks, finish_stack
 from acqstream.log import journal
 from acqstream.log.growing_journal import GrowingJournal
-from acqstream.log.journal_file import read_journal
+from acqstream.log.journal_file import JournalContent, read_journal
 from acqstream.log.state_file import DatasetState, read_state, remove_receipt, write_state
-from acqstream.model.axes import axes_json, check_axes
-from acqstream.model.metadata import time_in_text
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.append_file import AppendFile
 from acqstream.storage.disk import Disk, LocalDisk
 from acqstream.storage.read_file import ReadFile
 from acqstream.storage.stack_file import PRIVATE_SUFFIX, finish_file
 
-_NOT_OURS = (ValueError, KeyError, TypeError, RecursionError, ProtocolError, struct.error)  # last: a damaged page
+MAX_DAMAGED_RECORDS = 2**20  # 64 MiB of the journal; what comes after more than that is not looked for
+_MAX_REST_BYTES = 2**30  # of an index behind its good entries
 
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """The actions of one recovery: counts of frames, and file names."""
+    """The actions of one recovery: counts of frames, and file names. lost are frame numbers."""
 
     folder: str
     published: int = 0
@@ -62,6 +52,7 @@ class RecoveryReport:
     records_cut: int = 0
     finished_stacks: tuple[str, ...] = ()
     put_aside: tuple[str, ...] = ()
+    lost: list[int] = field(default_factory=list)
 
 
 def recover(folder: Path, disk: Disk | None = None) -> RecoveryReport | None:
@@ -102,7 +93,8 @@ class _Recovery:
 
     def run(self) -> RecoveryReport:
         try:
-            old_records = records = self._read_records()
+            content = self._read_records()
+            records = content.prefix
             entries = self._read_index()
             names = [
                 plain_name(name, ndtiff.INDEX_NAME, at) for name, at in zip(entries.names, entries.offsets, strict=True)
@@ -113,21 +105,18 @@ class _Recovery:
             indexed = count_confirmed(
                 frames[:indexed], entries.numbers[:indexed], lambda stack: self._stacks.get(self._stack_name(stack))
             )
-            new_entries = b""
-            # Either file may be ahead of the other. An index ahead gives records, a journal ahead gives entries.
-            if indexed == len(frames) and indexed < len(names):
-                records = self._records_for(entries, names, indexed, records)
-                indexed += self.report.records_added
-            else:
-                new_entries, records = self._roll_forward(records, indexed)
-            index_end = self._end_of_entry(entries, indexed)
+            indexed = self._count_named(entries, names, indexed)
+            new_entries, index_end = b"", self._end_of_entry(entries, indexed)
+            rest = self._index_from(index_end)
+            if indexed < len(frames) or len(records) < len(content.records) or rest.strip(b"\0"):
+                records, new_entries = self._settle(content, _records_of_first_frames(records, indexed), rest)
             last_pages = self._last_pages(records)
         finally:
             self._stacks.close()
         self._finish_stacks(last_pages)
         self._journal.sync()  # first: it may hold gaps that only the page cache has, before frames that are indexed now
         self._write_index(index_end, new_entries)
-        self._write_journal(old_records, records)
+        self._write_journal(content.records, records)
         self.report.published = journal.next_number(records)
         # The state last: if this is cut short before, it still says "running", and recovery starts again.
         reason = f"the writer died; {self.report.published} frames were published"
@@ -142,19 +131,31 @@ class _Recovery:
     def _stack_name(self, number: int) -> str:
         return self._layout.stack_name(number)
 
-    def _read_records(self) -> NDArray[np.void]:
-        content = read_journal(Path(self._journal.path))
+    def _read_records(self) -> JournalContent:
+        content = read_journal(Path(self._journal.path), max_damaged=MAX_DAMAGED_RECORDS)
         if os.path.getsize(self._journal.path) < journal.HEADER_BYTES:  # died while creating the dataset
             self._journal.mark(clean=False)
         else:
             content.checked_header()
-        return content.prefix
+        return content
 
     def _read_index(self) -> EntryBatch:
+        """The entries before the first bytes that are none."""
         path = os.path.join(self._stack_folder, ndtiff.INDEX_NAME)
         if not os.path.lexists(path):
             return parse_entries(b"", path)
-        return read_entries(Path(path))
+        return read_entries(Path(path), ends_at_damage=True)
+
+    def _index_from(self, start: int) -> bytes:
+        """The bytes of the index from `start` on."""
+        path = Path(self._stack_folder, ndtiff.INDEX_NAME)
+        if not os.path.lexists(path):
+            return b""
+        file = ReadFile(path)
+        try:
+            return file.read(start, min(file.size() - start, _MAX_REST_BYTES))
+        finally:
+            file.close()
 
     def _count_complete(self, entries: EntryBatch, names: list[str]) -> int:
         """The number of entries, from the first on, with all their bytes: in a copy the index may be younger."""
@@ -165,6 +166,16 @@ class _Recovery:
         bounds = np.fromiter((sizes[name] for name in names), np.int64, len(names))
         is_complete = np.maximum(pixels_end, metadata_end) <= bounds
         return len(names) if is_complete.all() else int(np.argmin(is_complete))
+
+    def _count_named(self, entries: EntryBatch, names: list[str], count: int) -> int:
+        """The number of the first `count` entries, up to one with the place of a frame and the axes of another."""
+        for row in range(max(0, count - journal.MAX_UNFORCED_ENTRIES), count):
+            numbers = entries.numbers[row]
+            file = self._stacks.get(names[row])
+            axes = axes_in(file.read(int(numbers["metadata_offset"]), int(numbers["metadata_length"])))
+            if axes is not None and axes != entries.axes[row]:
+                return row
+        return count
 
     def _end_of_entry(self, entries: EntryBatch, count: int) -> int:
         """End of the first `count` entries. The entry after them may be too damaged to be parsed."""
@@ -179,76 +190,14 @@ class _Recovery:
         finally:
             file.close()
 
-    def _roll_forward(self, records: NDArray[np.void], indexed: int) -> tuple[bytes, NDArray[np.void]]:
-        """Entries for frames that have a record but no entry, as long as their pixels match."""
-        new_entries: list[bytes] = []
-        seen = 0
-        for position, record in enumerate(records):
-            if record["flags"] != journal.FRAME:
-                continue
-            seen += 1
-            if seen <= indexed:
-                continue
-            entry = self._entry_for(record)
-            if entry is None:
-                self.report.records_cut = len(records) - position
-                return b"".join(new_entries), records[:position]
-            new_entries.append(entry)
-            self.report.rolled_forward += 1
-        return b"".join(new_entries), records
-
-    def _entry_for(self, record: np.void) -> bytes | None:
-        name = self._stack_name(int(record["stack"]))
-        try:
-            file = self._stacks.get(name)
-            checksum = stored_checksum(file, int(record["offset"]), int(record["length"]))
-            page = read_page(file.read, file.size(), int(record["directory"]))
-        except (OSError, StorageError, CorruptDataset):
-            return None  # the stack does not reach that far: the frame was never published
-        if checksum != int(record["checksum"]) or page is None or page.pixels != int(record["offset"]):
-            return None
-        metadata = file.read(page.metadata, page.metadata_bytes - 1)  # without the zero byte at the end of a TIFF text
-        if xxhash.xxh3_64_intdigest(metadata) != int(record["metadata_checksum"]):
-            return None
-        try:
-            axes = axes_json(check_axes(json.loads(metadata)["Axes"]))
-            return encode_entry(axes, name, page, int(record["pixel_type"]), page.metadata_bytes - 1)
-        except _NOT_OURS:
-            return None
-
-    def _records_for(
-        self, entries: EntryBatch, names: list[str], matching: int, records: NDArray[np.void]
-    ) -> NDArray[np.void]:
-        """Records for entries that have none: the journal lost its end in a power cut."""
-        kept = _records_of_first_frames(records, matching)
-        added: list[bytes] = []
-        lengths = payload_bytes(entries.numbers)
-        for position in range(matching, len(names)):
-            name, numbers = names[position], entries.numbers[position]
-            offset, length = int(numbers["pixel_offset"]), int(lengths[position])
-            page = self._stacks.pages(name).get(offset)
-            # Frames are published in order: after the first one in doubt, none counts as published.
-            if page is None or not own_entry_agrees(numbers, page):
-                break
-            file = self._stacks.get(name)
-            checksum = stored_checksum(file, offset, length)
-            if checksum is None:
-                break
-            metadata = file.read(int(numbers["metadata_offset"]), int(numbers["metadata_length"]))
-            record = journal.encode_frame(
-                journal.next_number(kept) + len(added),
-                stack=(parse_stack_name(name) or (name, 0))[1],
-                offset=offset,
-                length=length,
-                checksum=checksum,
-                directory=page.directory,
-                pixel_type=int(numbers["pixel_type"]),
-                metadata_checksum=xxhash.xxh3_64_intdigest(metadata),
-                time_ns=time_in_text(metadata),
-            )
-            added.append(record)
-        self.report.records_added = len(added)
-        return np.frombuffer(kept.tobytes() + b"".join(added), journal.RECORD_DTYPE)
+    def _settle(self, content: JournalContent, kept: NDArray[np.void], rest: bytes) -> tuple[NDArray[np.void], bytes]:
+        """All records, of which the first `kept` stay, and the entries of the frames after these."""
+        settled = Settlement(content, len(kept), read_damaged_index(rest), self._stacks, self._layout)
+        settled.run()
+        self.report.rolled_forward, self.report.records_added = settled.rolled_forward, settled.records_added
+        self.report.records_cut, self.report.lost = len(settled.lost), settled.lost
+        records = np.frombuffer(kept.tobytes() + b"".join(settled.records), journal.RECORD_DTYPE)
+        return records, b"".join(settled.entries)
 
     def _last_pages(self, records: NDArray[np.void]) -> dict[str, tuple[StackPage | None, int]]:
         """For every stack with published frames: its last page (None if already finished) and exact length."""
@@ -281,12 +230,12 @@ class _Recovery:
             raise StorageError.wrap(error, self._stack_folder, "cannot put unpublished stack files aside") from error
 
     def _put_aside_unpublished(self, published: set[str]) -> list[str]:
-        """Remove prepared stack files; rename others without a published frame, so that no reader opens them.
+        """Remove prepared stack files; rename our later ones without a published frame, so that no reader opens them.
 
         Without any published frame the first stack stays, as its header: readers take the summary from it.
         """
         put_aside = []
-        first = self._stack_name(0)
+        first, last = self._stack_name(0), max((own_number(self._layout, name) or 0 for name in published), default=0)
         if not published and os.path.exists(os.path.join(self._stack_folder, first)):
             self._cut_to_header(os.path.join(self._stack_folder, first))
             published.add(first)
@@ -295,7 +244,7 @@ class _Recovery:
             if name.endswith(PRIVATE_SUFFIX):
                 self._disk.unlink(path)
             # Renamed, not removed: its frames were never published, but an operator may want to see them.
-            elif name.endswith(".tif") and published and name not in published:
+            elif published and name not in published and (own_number(self._layout, name) or 0) > last:
                 finish_file(self._disk, path, (), os.path.getsize(path))  # free the space reserved after its end
                 self._disk.replace(path, path + KEPT_SUFFIX)
                 put_aside.append(name)
@@ -319,13 +268,15 @@ class _Recovery:
             index.close()
 
     def _write_journal(self, old: NDArray[np.void], records: NDArray[np.void]) -> None:
-        """Only the end changes: a crash in between must not lose the records that are good."""
-        # Records that both have are not touched. Only at the end do the two differ.
-        kept = min(len(old), len(records))
-        while old[:kept].tobytes() != records[:kept].tobytes():
-            kept -= 1
-        self._journal.cut(journal.HEADER_BYTES + kept * journal.RECORD_BYTES)
-        self._journal.append(journal.stored_bytes(records[kept:]))
+        """Only what differs is written: a crash in between must not lose the records that are good."""
+        common, size = min(len(old), len(records)), journal.RECORD_BYTES
+        before, after = (rows[:common].view(f"V{size}") for rows in (old, records))
+        for position in np.flatnonzero(before != after).tolist():
+            self._journal.rewrite(
+                journal.HEADER_BYTES + position * size, journal.stored_bytes(records[position : position + 1])
+            )
+        self._journal.cut(journal.HEADER_BYTES + common * size)
+        self._journal.append(journal.stored_bytes(records[common:]))
         self._journal.mark(clean=True)
         self._journal.sync()
 

@@ -19,11 +19,12 @@ _CLAIM = "that its pixels are those of the dataset"
 @dataclass(frozen=True, slots=True)
 class LogProof:
     """What the frames of a dataset show of its mirror. dataset: None if it is not there; reason: why nothing was
-    compared, or not all."""
+    compared, or not all; failure: why the mirror failed, "" if it did not."""
 
     dataset: Path | None = None
     compared: Comparison = field(default_factory=Comparison)
     reason: str = ""
+    failure: str = ""
 
     @property
     def proved(self) -> list[str]:
@@ -55,6 +56,8 @@ def _prove(container: Path, on_progress: Callable[[int, int], None]) -> LogProof
     note, saved = read_note(folder), read_checkpoint(folder)
     if note is None or note.plan is None or saved is None:
         return LogProof()  # no mirror of a dataset, or a copy without the folder of its making
+    if saved.failed:
+        return LogProof(reason="the mirror is not complete", failure=saved.failed)
     dataset = _dataset_of(container, note)
     if dataset is None:
         return LogProof(reason="the dataset is not beside its mirror")

@@ -13,6 +13,7 @@ from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.log.log import Log
 from acqstream.log.state_file import DatasetState
 from acqstream.model.acquisition_spec import TileSpec
+from acqstream.views import level_check
 from acqstream.views.pyramid_view import PyramidView
 from acqstream.views.view import ViewRun
 from tests.grid.reference_pyramid import key_of, reference_of
@@ -100,3 +101,6 @@ def check_levels(folder: Path, frames: Iterable[Frame], levels: int, overlap: Pl
     finally:
         for reader in readers:
             reader.close()
+    proof = level_check.check_levels(folder)
+    assert proof.problems == []
+    assert proof.reason or proof.tiles == sum(map(len, right[1:]))

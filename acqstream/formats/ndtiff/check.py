@@ -185,9 +185,11 @@ class _LevelCheck:
     # The stack files.
 
     def _others(self) -> list[str]:
-        """Stack files that no index entry names."""
-        named = set(self._table.stack_names)
-        return [path.name for path in stack_paths(self._folder) if path.name not in named]
+        """Stack files of this dataset that no index entry names; where it names none, all there are."""
+        named = self._table.stack_names
+        stems = {found[0] for found in map(parse_stack_name, named) if found}
+        others = [path.name for path in stack_paths(self._folder) if path.name not in named]
+        return [name for name in others if not named or (parse_stack_name(name) or ("",))[0] in stems]
 
     def _file_of(self, name: str) -> ReadFile | None:
         stack = self._stack_of(name)

@@ -81,6 +81,11 @@ class _WatchedFile(Generic[_T]):
             self._signature = signature
 
     @property
+    def is_there(self) -> bool:
+        """As of the last `refresh`."""
+        return self._signature is not None
+
+    @property
     def state(self) -> _T:
         """As of the last `refresh`. Raises CorruptDataset if the file is damaged."""
         if isinstance(self._found, CorruptDataset):

@@ -103,9 +103,10 @@ def find_folders(path: Path) -> DatasetFolders:
 
 
 def stack_paths(folder: Path) -> list[Path]:
-    """The `*.tif` files of a folder in order of their names."""
+    """The `*.tif` files of a folder in order of their names, without `._*.tif`, what a Mac leaves beside them."""
     try:
-        return sorted(path for path in folder.iterdir() if path.suffix in (".tif", ".TIF") and path.is_file())
+        paths = [path for path in folder.iterdir() if path.suffix in (".tif", ".TIF")]
+        return sorted(path for path in paths if not path.name.startswith("._") and path.is_file())
     except OSError as error:
         raise StorageError.wrap(error, str(folder), "list the folder") from error
 

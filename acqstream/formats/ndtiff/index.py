@@ -131,21 +131,29 @@ def parse_entries(
     )
 
 
-def read_entries(path: Path) -> EntryBatch:
+def read_entries(path: Path, *, most: int = sys.maxsize, ends_at_damage: bool = False) -> EntryBatch:
     """All complete entries of an index file, as `parse_entries` of its content, in memory bounded by the entries.
 
-    Raises CorruptDataset, StorageError.
+    Not more than `most`; ends_at_damage: those before the first bytes that are no entry. Raises CorruptDataset unless
+    so, StorageError.
     """
     file = ReadFile(path)
     try:
         parts: list[EntryBatch] = []
-        position = 0
+        position = count = 0
         while True:
             data = file.read(position, _WINDOW_BYTES)
-            part = parse_entries(data, str(path), position)
+            try:
+                part = parse_entries(data, str(path), position, limit=most - count)
+            except CorruptDataset as error:
+                if not ends_at_damage or error.offset is None:
+                    raise
+                data = data[: error.offset - position]
+                part = parse_entries(data, str(path), position)
             parts.append(part)
             position += part.consumed
-            if len(data) < _WINDOW_BYTES or not part.consumed or part.at_zeros:
+            count += len(part.names)
+            if count >= most or len(data) < _WINDOW_BYTES or not part.consumed or part.at_zeros:
                 break
     finally:
         file.close()

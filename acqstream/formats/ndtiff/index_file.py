@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from acqstream.errors import DatasetError
+import numpy as np
+
+from acqstream.errors import CorruptDataset, DatasetError
 from acqstream.formats.ndtiff.columns import FrameTable
 from acqstream.formats.ndtiff.completion import FinishedSigns
+from acqstream.formats.ndtiff.damaged_index import read_damaged_index
 from acqstream.formats.ndtiff.entry_block import parse_index
-from acqstream.formats.ndtiff.index import INDEX_NAME, MAX_AXES_BYTES, MAX_ENTRY_BYTES, NUMBERS_BYTES
+from acqstream.formats.ndtiff.index import INDEX_NAME, MAX_AXES_BYTES, MAX_ENTRY_BYTES, NUMBERS_BYTES, EntryBatch
 from acqstream.formats.ndtiff.stack_files import StackFiles
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
 from acqstream.storage.read_file import ReadFile
@@ -22,12 +26,16 @@ assert _FIRST_WINDOW_BYTES > MAX_ENTRY_BYTES  # so a cut entry at the end of a w
 _ORDERS: tuple[Literal["little", "big"], ...] = ("little", "big")
 
 
+Confirms = Callable[[bytes, np.void, Mapping[str, Any]], bool]
+"""Whether an entry (name of the stack file, numbers, axes) is that of a frame in this folder."""
+
+
 class FrameIndex(Protocol):
     """Source of the frames of a folder and their places."""
 
     path: Path
 
-    def read_into(self, table: FrameTable) -> None:
+    def read_into(self, table: FrameTable, confirms: Confirms | None = None) -> None:
         """Add the frames that are new since the last call."""
 
     def check_in_place(self) -> None:
@@ -52,11 +60,17 @@ class IndexFile:
         self._rest = b""  # what followed these bytes at the last look
         self._signs = FinishedSigns()
         self._is_big_endian: bool | None = None
+        self._confirms: Confirms | None = None
 
-    def read_into(self, table: FrameTable) -> None:
-        """Add the new complete entries. Raises CorruptDataset at the first damaged one."""
+    def read_into(self, table: FrameTable, confirms: Confirms | None = None) -> None:
+        """Add the new complete entries. Raises CorruptDataset at a damaged one that frames follow.
+
+        What stands behind the last frame is no entry: a power cut or a careless copy left it. `confirms` says whether
+        an entry is that of a frame; with it, those at the end that are none are left out, too.
+        """
         self.check_in_place()
         window = _FIRST_WINDOW_BYTES
+        self._confirms = confirms
         while self._read_window(table, window):
             window = _WINDOW_BYTES
 
@@ -94,14 +108,68 @@ class IndexFile:
             self._is_big_endian = _is_big_endian(data)
         before, at_zeros = self.consumed, False
         whole = _as_little_endian(data) if self._is_big_endian else data
-        for part in parse_index(whole, str(self.path), before):
-            table.append(part)
-            self.consumed += part.consumed
-            at_zeros = part.at_zeros
+        try:
+            at_zeros = self._take(whole, before, table)
+        except CorruptDataset as error:
+            if error.offset is None:
+                raise
+            self._take(whole[: error.offset - before], before, table)
+            if not len(table) or self._frames_follow(table):
+                raise
+            at_zeros = True
         self._rest = data[self.consumed - before :]
         if size - self.consumed > window and self.consumed > before:
             table.expect(len(table) * (size - self.consumed) // self.consumed)
         return len(data) == window and self.consumed > before and not at_zeros
+
+    def _take(self, data: bytes, start: int, table: FrameTable) -> bool:
+        """Add the entries of `data`, which is at byte `start`, from those on that were not taken; True before zeros."""
+        at_zeros = False
+        for part in parse_index(data[self.consumed - start :], str(self.path), self.consumed):
+            kept = part
+            if isinstance(part, EntryBatch) and not part.is_limited and self._confirms is not None:
+                kept = self._without_strangers(part, table)
+            table.append(kept)
+            self.consumed += kept.consumed
+            at_zeros = part.at_zeros
+            if kept is not part:
+                return True
+        return at_zeros
+
+    def _without_strangers(self, batch: EntryBatch, table: FrameTable) -> EntryBatch:
+        """The last entries of an index, up to the last one that is confirmed; all where none is."""
+        assert self._confirms is not None
+        for last in reversed(range(len(batch.names))):
+            if self._confirms(batch.names[last], batch.numbers[last], batch.axes[last]):
+                break
+        else:
+            before = len(table) - 1
+            if before < 0 or not len(batch.names):
+                return batch
+            name = table.stack_names[table.stack(before)].encode("utf-8", "surrogateescape")
+            last = -1
+            if not self._confirms(name, table.numbers(before), table.key(before)):
+                return batch
+        if last + 1 == len(batch.names):
+            return batch
+        count, end = last + 1, batch.offsets[last + 1] - self.consumed
+        return EntryBatch(
+            batch.axes[:count], batch.names[:count], batch.numbers[:count], batch.offsets[:count], end, at_zeros=True
+        )
+
+    def _frames_follow(self, table: FrameTable) -> bool:
+        """Return True if entries of other frames come after bytes that are none: the damage lies between frames."""
+        content = self._file.read(self.consumed, _WINDOW_BYTES)
+        rest = read_damaged_index(_as_little_endian(content) if self._is_big_endian else content)
+        known = {
+            name: table.all_numbers["pixel_offset"][table.all_stacks == n] for n, name in enumerate(table.stack_names)
+        }
+        for row, (name, numbers) in enumerate(zip(rest.names, rest.numbers, strict=True)):
+            raw = name.encode("utf-8", "surrogateescape")
+            is_new = name not in known or not (known[name] == numbers["pixel_offset"]).any()
+            if is_new and (self._confirms is None or self._confirms(raw, numbers, rest.axes(row))):
+                return True
+        return False
 
 
 def _is_big_endian(data: bytes) -> bool:

@@ -34,7 +34,7 @@ class IndexMaps:
         self._channels: SuperChannels | None = None
         self._last_page: StackPage | None = None
 
-    def read_into(self, table: FrameTable) -> None:
+    def read_into(self, table: FrameTable, _confirms: object = None) -> None:
         """Add the new entries. A frame whose directory is damaged is listed, but cannot be read."""
         for path in sorted(filter(has_ndtiff_mark, stack_paths(self.path)), key=_order):
             file = ReadFile(path)

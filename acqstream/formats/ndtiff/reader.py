@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.key_columns import KeyColumn
-from acqstream.errors import DatasetError, FrameNotFound
+from acqstream.errors import DatasetError, FrameNotFound, StorageError
 from acqstream.formats.ndtiff.axes_texts import MISSING
 from acqstream.formats.ndtiff.columns import FrameTable
 from acqstream.formats.ndtiff.completion import (
@@ -32,7 +34,7 @@ from acqstream.formats.ndtiff.folders import (
     stack_paths,
 )
 from acqstream.formats.ndtiff.frame_bytes import FrameBytes
-from acqstream.formats.ndtiff.index import INDEX_NAME
+from acqstream.formats.ndtiff.index import INDEX_NAME, plain_name
 from acqstream.formats.ndtiff.index_file import FrameIndex, IndexFile
 from acqstream.formats.ndtiff.index_maps import IndexMaps
 from acqstream.formats.ndtiff.lookup import RowLookup
@@ -41,7 +43,7 @@ from acqstream.formats.ndtiff.read_ahead import read_ahead
 from acqstream.formats.ndtiff.row_columns import EntryColumns, entry_columns, key_columns
 from acqstream.formats.ndtiff.row_history import RowHistory
 from acqstream.formats.ndtiff.stack_files import StackFiles
-from acqstream.formats.ndtiff.stack_header import ByteOrder
+from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_json_object
 from acqstream.model.axes import Axes, AxisValue
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.block_file import BlockMemory
@@ -113,7 +115,8 @@ class NDTiffReader:
             if self._levels is not None:
                 self._levels.refresh()
             first = len(self._table)
-            self._index.read_into(self._table)
+            doubts = not first and not self.level and self._state.is_there
+            self._index.read_into(self._table, partial(_names_axes, self.path, self._boundary) if doubts else None)
             return range(first, len(self._table))
 
     def key(self, row: int) -> dict[str, AxisValue]:
@@ -315,13 +318,22 @@ class NDTiffReader:
 
     def _looks_finished(self) -> bool:
         self._check_open()
-        if not len(self._table):
-            return False
-        return self._index.is_finished(self._table, self._stacks)
+        return len(self._table) > 0 and self._index.is_finished(self._table, self._stacks)
 
     def _check_open(self) -> None:
         if self._closed:
             raise DatasetError(f"{self.path}: the dataset is closed")
+
+
+def _names_axes(folder: Path, boundary: Boundary, name: bytes, numbers: np.void, axes: Mapping[str, Any]) -> bool:
+    """Whether the metadata of an entry name its axes, as those of our writer do."""
+    try:
+        path = folder / plain_name(name, str(folder / INDEX_NAME), 0)
+        with boundary.inside(), closing(ReadFile(path)) as file:  # opens no stack file for good
+            text = file.read(int(numbers["metadata_offset"]), int(numbers["metadata_length"]))
+        return parse_json_object(text, str(path), 0).get("Axes") == axes
+    except (DatasetError, StorageError):
+        return False
 
 
 def _read_summary(known: Sequence[str], folder: Path, stacks: StackFiles, index: FrameIndex) -> dict[str, Any] | None:

@@ -13,19 +13,24 @@ import os
 import re
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from acqstream.errors import CorruptDataset, DatasetLocked, UnknownFormat
+import numpy as np
+
+from acqstream.errors import CorruptDataset, DatasetLocked, StorageError, UnknownFormat
 from acqstream.formats.ndtiff.completion import levels_folder
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION, stack_paths
 from acqstream.formats.ndtiff.index import INDEX_NAME
+from acqstream.formats.ndtiff.layout import NDTiffLayout
 from acqstream.integrity.facts.stacks import finish_stack
-from acqstream.integrity.recovery import RecoveryReport, recover
+from acqstream.integrity.recovery import MAX_DAMAGED_RECORDS, RecoveryReport, recover
 from acqstream.integrity.repair.index_rebuild import Rebuilt, rebuild_index
 from acqstream.integrity.repair.repair_report import RepairReport
+from acqstream.integrity.verification.receipt_check import read_receipt
 from acqstream.log import journal
 from acqstream.log.journal_file import JournalContent, read_journal
-from acqstream.log.state_file import STATE_NAME, DatasetState, read_state, write_state
+from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, DatasetState, read_state, write_state
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.append_file import AppendFile
 from acqstream.storage.atomic import has_content, replace_file
@@ -34,7 +39,6 @@ from acqstream.storage.dry_disk import DryDisk
 from acqstream.storage.lock import DirectoryLock
 
 BACKUP_NAME = f"{INDEX_NAME}.before-repair"
-_MAX_DAMAGED_RECORDS = 2**20  # 64 MiB of the journal; what comes after more than that is not looked for
 QUIET_S = 10.0
 """A dataset of another program counts as being written while its files are younger than this."""
 
@@ -128,11 +132,11 @@ class _Repair:
         level.changed |= done.rolled_forward > 0
         level.finished_stacks = [*done.finished_stacks, *level.finished_stacks]
         frames = before.sound_frames
-        for record in frames[frames["number"] >= done.published]:
+        for record in frames[(frames["number"] >= done.published) | np.isin(frames["number"], done.lost)]:
             level.lost.add(f"stack file {record['stack']}", int(record["offset"]), "the frame is incomplete")
 
     def _read_journal(self) -> JournalContent:
-        return read_journal(self._journal_path, max_damaged=_MAX_DAMAGED_RECORDS)
+        return read_journal(self._journal_path, max_damaged=MAX_DAMAGED_RECORDS)
 
     def _lock_journal(self, held: contextlib.ExitStack) -> JournalContent | None:
         """The journal, held against writers; None in a dataset without."""
@@ -167,13 +171,23 @@ class _Repair:
 
     def _rebuild(self, level: _Level, surviving: JournalContent | None) -> Rebuilt:
         known = surviving if level.number == 0 else None  # it tells of the full resolution, in files of the same names
-        rebuilt = rebuild_index(level.folder, level=level.number, journal=known)
+        stem = NDTiffLayout(self._state.name, {}).stack_name(0).removesuffix(".tif") if self._state is not None else ""
+        rebuild = partial(
+            rebuild_index, level.folder, level=level.number, journal=known, stored=self._count_stored(), stem=stem
+        )
+        rebuilt = rebuild()
         if known is not None and rebuilt.report.changed:  # only then is all read
-            rebuilt = rebuild_index(level.folder, level=level.number, journal=known, check_pixels=True)
+            rebuilt = rebuild(check_pixels=True)
         if not rebuilt.stacks:
             raise CorruptDataset("there is no stack file to rebuild the index from", path=str(level.folder))
         self.report.levels.append(rebuilt.report)
         return rebuilt
+
+    def _count_stored(self) -> int:
+        """Frames by the receipt; 0 without one."""
+        with contextlib.suppress(CorruptDataset, StorageError, FileNotFoundError):
+            return read_receipt(self._container / RECEIPT_NAME).stored
+        return 0
 
     def _write(self, rebuilt: Rebuilt, surviving: JournalContent | None) -> None:
         report = rebuilt.report

@@ -8,12 +8,13 @@ writers do; where the old one had another order, that stays and what was missing
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from acqstream.errors import CorruptDataset, UnknownFormat
 from acqstream.formats.ndtiff.damaged_index import DamagedIndex, read_damaged_index
@@ -59,24 +60,36 @@ class Rebuilt:
 
 
 def rebuild_index(
-    folder: Path, *, level: int = 0, journal: JournalContent | None = None, check_pixels: bool = False
+    folder: Path,
+    *,
+    level: int = 0,
+    journal: JournalContent | None = None,
+    stored: int = 0,
+    stem: str = "",
+    check_pixels: bool = False,
 ) -> Rebuilt:
     """The new index of a folder. level counts from 0, the full resolution.
 
-    With a journal only published frames count; check_pixels: and only those whose pixels match their checksum. Raises
+    With a journal only published frames count; check_pixels: and only those whose pixels match their checksum. stored
+    is the receipt's number of frames, stem that of the names of our stack files, "" where it is not known. Raises
     UnknownFormat without any stack file or index, UnsupportedFeature for versions 0 and 1, StorageError.
     """
-    return _Rebuild(folder, level, journal, check_pixels=check_pixels).run()
+    return _Rebuild(folder, level, journal, stored, stem, check_pixels=check_pixels).run()
 
 
 class _Rebuild:
     """One rebuild, stack file by stack file."""
 
-    def __init__(self, folder: Path, level: int, journal: JournalContent | None, *, check_pixels: bool) -> None:
+    def __init__(
+        self, folder: Path, level: int, journal: JournalContent | None, stored: int, stem: str, *, check_pixels: bool
+    ) -> None:
         self._folder = folder
         self._level = level
         self._journal = journal
         self._records = journal.sound_frames if journal is not None else np.empty(0, RECORD_DTYPE)
+        # What an intact journal does not know was never published, or is of another dataset.
+        self._knows_all = journal is not None and not journal.problem and len(self._records) >= stored
+        self._stem = stem
         self._check_pixels = check_pixels
         self._report = LevelReport(str(folder))
         self._old = _read_if_there(folder / INDEX_NAME)
@@ -88,7 +101,10 @@ class _Rebuild:
         self._summary: Mapping[str, Any] = {}
 
     def run(self) -> Rebuilt:
-        names = _stack_names(self._folder, set(self._index.names), self._report.notes)
+        if self._journal is not None and not self._stem:
+            self._stem = next((found[0] for found in map(parse_stack_name, self._index.names) if found), "")
+        numbers = set(self._records["stack"].tolist()) or {0}
+        names = _stack_names(self._folder, self._index, self._stem, numbers if self._knows_all else None, self._report)
         if not names and self._old is None:
             raise UnknownFormat(f"{self._folder}: found neither {INDEX_NAME} nor an NDTiff stack file (*.tif)")
         rebuilt = Rebuilt(self._old, b"", self._report)
@@ -117,7 +133,7 @@ class _Rebuild:
         try:
             salvage = salvage_stack(file)
             self._note_header(name, salvage)
-            if self._journal is not None and not self._journal.problem:
+            if self._knows_all:
                 salvage.losses.clear()  # the journal knows every frame: what else is torn was never published
             state = StackState(salvage.data_end, has_losses=bool(salvage.losses))
             self._losses.torn[name] = salvage.losses
@@ -170,9 +186,9 @@ class _Rebuild:
 
     def _was_published(self, salvage: StackSalvage, found: FoundPage | None, row: int) -> bool:
         """A frame without a record; it was published if the journal lost its record."""
-        if found is not None and row >= 0 and self._agrees(row, found):
-            return True
-        return found is not None and salvage.is_finished
+        if self._knows_all or found is None:
+            return False
+        return salvage.is_finished or (row >= 0 and self._agrees(row, found))
 
     def _take_recorded(self, file: ReadFile, record: np.void, found: FoundPage | None, row: int) -> bool:
         """A frame of the journal; False if it is lost."""
@@ -186,7 +202,12 @@ class _Rebuild:
         kind = int(record["pixel_type"])
         is_same_kind = row >= 0 and int(self._index.numbers["pixel_type"][row]) == kind
         # The entry first: its bytes are kept, so that a sound index stays the same bit for bit.
-        if found is not None and is_same_kind and self._agrees(row, found):
+        if (
+            found is not None
+            and is_same_kind
+            and self._agrees(row, found)
+            and not _is_of_another(file, record, found, self._index.axes(row))
+        ):
             self._frames.append(self._confirmed(name, row, found))
             return True
         if found is not None and found.axes is not None and has_pixel_type(found.page, kind, length):
@@ -194,7 +215,7 @@ class _Rebuild:
             entry = entry_of(found, found.axes, name, kind, spaced=False)
             self._frames.append(RebuiltFrame(name, offset, entry))
             return True
-        if is_same_kind and self._is_readable(file, row):
+        if is_same_kind and _is_readable(self._index, self._level, file, row):
             self._report.guessed.add(name, offset, f"{DAMAGED_DIRECTORY}: the axes are those of the old index")
             self._losses.placed_by_entry.append((name, offset))
             self._frames.append(RebuiltFrame(name, offset, self._index.entry(row), row))
@@ -255,27 +276,13 @@ class _Rebuild:
         length = int(numbers["width"]) * int(numbers["height"]) * (kind.pixel_bytes if kind is not None else 0)
         # Known writers put metadata right after raw pixels. Without a page, an entry with other offsets is not trusted.
         is_between = int(numbers["metadata_offset"]) == offset + length and int(numbers["pixel_compression"]) in _RAW
-        if kind is not None and is_between and self._is_readable(file, row):
+        if kind is not None and is_between and _is_readable(self._index, self._level, file, row):
             self._report.guessed.add(name, offset, f"{DAMAGED_DIRECTORY}: the place is that of the old index")
             self._losses.placed_by_entry.append((name, offset))
             self._frames.append(RebuiltFrame(name, offset, self._index.entry(row), row))
             return True
         self._losses.drop([row], "no complete frame lies at its place")
         return False
-
-    def _is_readable(self, file: ReadFile, row: int) -> bool:
-        """Return True if an entry's metadata are intact, and tell the entry's axes if they tell any."""
-        numbers = self._index.numbers[row]
-        offset, length = int(numbers["metadata_offset"]), int(numbers["metadata_length"])
-        content = file.read(offset, length)
-        # JSON has no zero bytes: here is a hole, or the writer died before it wrote this.
-        if len(content) < length or not content.startswith(b"{") or b"\0" in content:
-            return False
-        try:
-            axes = axes_in(parse_json_object(content, file.path.name, offset))
-        except CorruptDataset:
-            return False
-        return axes is None or on_level(axes, self._level) == self._index.axes(row)
 
     def _agrees(self, row: int, found: FoundPage) -> bool:
         """Return True if an old entry describes the frame of its page."""
@@ -292,11 +299,10 @@ class _Rebuild:
         if self._journal is None:
             self._report.notes.extend(_gaps_between(names))
             return
-        by_number = {_stack_order(name)[1]: name for name in names}
-        stem = _stack_order(names[0])[0] if names else ""
+        by_number = {_stack_order(name)[1] for name in names}
         for number in np.unique(self._records["stack"]).tolist():
             if number not in by_number:
-                name = f"{stem}_{number}.tif" if number else f"{stem}.tif"
+                name = f"{self._stem}_{number}.tif" if number else f"{self._stem}.tif"
                 for offset in self._records_of(number):
                     self._losses.add(name, offset, "the stack file is missing")
 
@@ -315,14 +321,49 @@ class _Rebuild:
         return b"".join([frame.entry for frame in frames])
 
 
-def _stack_names(folder: Path, indexed: set[str], notes: list[str]) -> list[str]:
-    """The stack files in order of their numbers; other TIFF files are noted."""
+def _is_readable(index: DamagedIndex, level: int, file: ReadFile, row: int) -> bool:
+    """Return True if an entry's metadata are intact, and tell the entry's axes if they tell any."""
+    numbers = index.numbers[row]
+    offset, length = int(numbers["metadata_offset"]), int(numbers["metadata_length"])
+    content = file.read(offset, length)
+    # JSON has no zero bytes: here is a hole, or the writer died before it wrote this.
+    if len(content) < length or not content.startswith(b"{") or b"\0" in content:
+        return False
+    try:
+        axes = axes_in(parse_json_object(content, file.path.name, offset))
+    except CorruptDataset:
+        return False
+    return axes is None or on_level(axes, level) == index.axes(row)
+
+
+def _is_of_another(file: ReadFile, record: np.void, found: FoundPage, axes: Mapping[str, Any]) -> bool:
+    """Return True if the metadata, which are as they were stored, tell other axes than an entry."""
+    if found.axes is None or found.axes == axes:
+        return False
+    metadata = file.read(found.page.metadata, found.metadata_bytes)
+    return xxhash.xxh3_64_intdigest(metadata) == int(record["metadata_checksum"])
+
+
+def _stack_names(
+    folder: Path, index: DamagedIndex, stem: str, numbers: Set[int] | None, report: LevelReport
+) -> list[str]:
+    """The stack files of this dataset in order of their numbers; all other TIFF files are noted and left alone.
+
+    stem is that of our writer's names, "" for another writer; numbers are those that an intact journal knows.
+    """
+    indexed = dict.fromkeys(index.names)
+    stems = {stem} if stem else {found[0] for found in map(parse_stack_name, indexed) if found}
     names = []
     for path in stack_paths(folder):
-        if parse_stack_name(path.name) or path.name in indexed or has_ndtiff_mark(path):
+        found = parse_stack_name(path.name)
+        is_known = found is not None and found[0] in stems and (numbers is None or found[1] in numbers)
+        if not stem:
+            is_known |= path.name in indexed or (not indexed and (found is not None or has_ndtiff_mark(path)))
+        if is_known:
             names.append(path.name)
         else:
-            notes.append(f"{path.name} is not a stack file; it is left out")
+            text = "neither journal nor index knows it" if has_ndtiff_mark(path) else "it is not a stack file"
+            report.notes.append(f"{path.name} is no part of the dataset and is left alone: {text}")
     return sorted(names, key=_stack_order)
 
 

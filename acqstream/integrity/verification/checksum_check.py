@@ -80,10 +80,10 @@ class _Records:
         return self._numbers[text]
 
 
-def verify_checksums(container: ReadPlace, report: CheckReport) -> ChecksumCounts | None:
+def verify_checksums(container: ReadPlace, report: CheckReport, *, has_chunks: bool) -> ChecksumCounts | None:
     """Compare every object with its checksum; what differs goes to `report`. None: the container has no lists.
 
-    Raises StorageError.
+    has_chunks: the arrays have places for chunks. Raises StorageError.
     """
     store = container.store(follows_links=requested_links() is True)
     try:
@@ -94,7 +94,12 @@ def verify_checksums(container: ReadPlace, report: CheckReport) -> ChecksumCount
     if note is None:
         return None
     records, is_closed = _Records(len(note.axes)), False
-    for key in _list_keys(store):
+    keys = list(_list_keys(store))
+    numbers = {list_number(key.rpartition("/")[2]) for key in keys}
+    for number in sorted(set(range(1, max([1, *(n for n in numbers if n is not None)]) + 1)) - numbers):
+        if has_chunks:  # the first list comes before the first chunk, and each further number follows the one before
+            report.add_problem(f"{store.url}/{FOLDER}", f"list {number} of checksums is missing")
+    for key in keys:
         is_closed = _load(store, key, records, report)
     rows = records.latest(has_fixed_places=note.has_fixed_places)
     hint = "" if is_closed else "; its writer has not finished: `acqstream mirror` stores it again"

@@ -10,7 +10,12 @@ from typing import Any
 from acqstream.formats.check_report import CheckReport, Problem
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.integrity.verification.checksum_check import ChecksumCounts, verify_checksums
-from acqstream.storage.read_place import place_of
+from acqstream.storage.boundary import requested_links
+from acqstream.storage.json_file import MAX_FILE_BYTES
+from acqstream.storage.read_place import ReadPlace, place_of
+
+_NOTES = ("acqstream-volume.json", "acqstream-array.json", "acqstream-hsds.json")
+_DOCUMENTS = ("attributes.json", "zarr.json", ".zattrs")  # with a note under the key `acqstream`
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,7 +52,12 @@ def verify_chunks(
     container = found.folder(place_of(path))
     counts = found.check(container, report)
     before = report.problem_count
-    sums = verify_checksums(container, report)
+    sums = verify_checksums(container, report, has_chunks=counts.chunks + counts.missing > 0)
+    if sums is None and counts.missing and _is_ours(container):
+        text = (
+            f"{counts.missing:,} chunks are missing, and with them the lists of checksums that name all that was stored"
+        )
+        report.add_problem(container, text)
     proved, not_proved = _told(sums, is_sound=report.problem_count == before)
     return ChunkVerification(
         path=str(container),
@@ -63,6 +73,14 @@ def verify_chunks(
         problem_count=report.problem_count,
         problems=report.problems,
     )
+
+
+def _is_ours(container: ReadPlace) -> bool:
+    """Whether a note of our writer is in the container; such a mirror keeps lists of checksums."""
+    store = container.store(follows_links=requested_links() is True)
+    if any(store.size(name) is not None for name in _NOTES):
+        return True
+    return any(b'"acqstream"' in (store.get(name, 0, MAX_FILE_BYTES) or b"") for name in _DOCUMENTS)
 
 
 def _told(sums: ChecksumCounts | None, *, is_sound: bool) -> tuple[list[str], list[str]]:

@@ -148,8 +148,6 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "twice": (lambda f: f.publish(_entry_with({"time": 9})), "share bytes"),
     "tail": (lambda f: _append(f, b"more"), "4 bytes after the last frame"),
     "zeros": (lambda f: _append(f, bytes(64)), "64 bytes of zeros after the last frame"),
-    "foreign": (lambda f: _write(f.path / "b.tif", b"II*\0" + bytes(60)), "where the NDTiff mark"),
-    "no tiff": (lambda f: _write(f.path / "b.tif", b"hello"), "is not a TIFF file"),
     "loop": (lambda f: patch(f.path / STACK, _AT + 158, struct.pack("<I", _AT)), "continues at byte 30"),
     "short chain": (lambda f: patch(f.path / STACK, _AT + 158, bytes(4)), "no page in the stack's chain"),
     "summary length": (lambda f: patch(f.path / STACK, 24, struct.pack("<I", 2**31)), "ends beyond the file"),

@@ -347,7 +347,9 @@ def test_other_tiff_files_are_left_out(tmp_path: Path) -> None:
     (folder / INDEX).unlink()
     age(folder)
     report = repair(folder)
-    assert report.levels[0].notes == ["overview.tif is not a stack file; it is left out"]
+    assert report.levels[0].notes == [
+        "overview.tif is no part of the dataset and is left alone: it is not a stack file"
+    ]
     assert len(read_ours(folder)) == len(AXES)
 
 
