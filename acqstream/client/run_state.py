@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass, replace
 
 from acqstream.client.daemon_contact import Contact, DaemonReport, RunWarning
-from acqstream.client.daemon_errors import failure
+from acqstream.client.daemon_errors import failure, name_unforced
 from acqstream.client.outbox import Outbox, OutboxMessage
 from acqstream.errors import AcqStreamError, AcquisitionFailed, DiskFull
 from acqstream.model.cursors import Cursors, Limit
@@ -228,6 +228,8 @@ class RunState:
             return
         self.receipt = receipt
         self.ended = True
+        if self.failure is not None:
+            name_unforced(self.failure, receipt)
         if self.ending is None:  # for example ended by an operator
             why = f": {receipt.reason}" if receipt.reason else ""
             self.fail(AcquisitionFailed(f"the daemon ended the acquisition as {receipt.status}{why}", code="ended"))

@@ -48,7 +48,7 @@ class CommitEvents:
     """The events of a committer, called in its own thread."""
 
     published: Callable[[Sequence[Group | Gap], int], None]  # entries, next frame number
-    durable: Callable[[int], None]  # next frame number
+    durable: Callable[[], None]  # all that is published
     idle: Callable[[], None]  # a batch was dealt with
     warning: Callable[[str, str], None]  # code and text of trouble that loses nothing
     error: Callable[[BaseException], None]  # ends the thread
@@ -58,7 +58,8 @@ class Committer:
     """Runs one commit at a time, while the writer continues.
 
     A failed sync leaves the batch in `failed`, and the writer writes it elsewhere. On a full disk the thread waits at
-    the gate. Every other error ends the thread. records_hash covers all published journal records.
+    the gate. Every other error ends the thread. records_hash covers all published journal records, forced_root is
+    its digest when they were forced last.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Committer:
         self._gate = gate
         self._events = events
         self.records_hash = hashlib.sha256()
+        self.forced_root = ""
         self._condition = threading.Condition()
         self._batch: Batch | None = None
         self._task: Callable[[], None] | None = None
@@ -99,6 +101,7 @@ class Committer:
         """Before the first batch: everything below `number` was published and forced in an earlier run."""
         self.published = self._durable = number
         self.records_hash.update(records)
+        self.forced_root = self.records_hash.hexdigest()
 
     def take_failed(self) -> Batch | None:
         """The batch whose stack could not be forced, if any, to be written elsewhere."""
@@ -210,7 +213,8 @@ class Committer:
         self._index.sync()
         self._tail.reset()
         self._durable = published
-        self._events.durable(published)
+        self.forced_root = self.records_hash.hexdigest()
+        self._events.durable()
 
     def _force_journal(self) -> None:
         """Force the journal before an entry after a gap goes into the index.

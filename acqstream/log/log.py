@@ -250,7 +250,7 @@ class Log:
         return read_key_page(self._recording.index_path, at)
 
     def cursors(self) -> Cursors:
-        return Cursors(self._intake.received, self._counts.published, self._counts.durable)
+        return Cursors(self._intake.received, self._counts.published, self._counts.forced.published)
 
     def limit(self) -> Limit:
         """The window: which frames `reserve` will take without blocking."""

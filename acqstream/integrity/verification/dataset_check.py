@@ -126,6 +126,10 @@ class _Check:
         if RECEIPT_NAME in self._present and not self.growing:
             with self._reporting(RECEIPT_NAME) as path:
                 self._receipt = read_receipt(path)
+        if self._receipt is not None and not self._receipt.is_forced:
+            self.growing, self._receipt = True, None  # more may have survived than it counts
+            text = "the disk failed before the last frames were forced to it: resume the run, which puts it in order"
+            self._report.add_problem(self.folder / RECEIPT_NAME, text)
         before = self._report.problem_count
         if JOURNAL_NAME in self._present:
             with self._reporting(JOURNAL_NAME) as path:
