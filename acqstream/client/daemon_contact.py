@@ -6,11 +6,14 @@ from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
 
+from acqstream.errors import FrameRefused
 from acqstream.model.status import AcquisitionStatus
-from acqstream.protocol.replies import Warn
+from acqstream.protocol.replies import Error, Warn
 
 MAX_WARNINGS = 1000
 MAX_LOSSES_IN_A_ROW = 5
+_MAX_NUMBERS = 10  # in the text of an error
+_MANY = 50_000  # more than there are in flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,38 @@ class Contact:
             self.is_lost = True
             self._losses_in_a_row += 1
         return self._losses_in_a_row <= MAX_LOSSES_IN_A_ROW
+
+
+class RefusedFrames:
+    """Frames that the daemon refused. n_frames counts them, each once; `pending` were not raised yet."""
+
+    def __init__(self) -> None:
+        self.n_frames = 0
+        self.pending: list[Error] = []
+        self._numbers: set[int] = set()
+
+    def add(self, error: Error, number: int, first_kept: int) -> None:
+        """Note a refused frame, unless that is a repetition: of those below first_kept all is known."""
+        if number < first_kept or number in self._numbers:
+            return
+        if len(self._numbers) >= _MANY:
+            self._numbers = {one for one in self._numbers if one >= first_kept}
+        self._numbers.add(number)
+        self.n_frames += 1
+        self.pending.append(error)
+
+    def take(self) -> FrameRefused | None:
+        """The error to raise for the pending frames, once."""
+        if not self.pending:
+            return None
+        pending, self.pending = self.pending, []
+        first, numbers = pending[0], tuple(one.number or 0 for one in pending)
+        text = f"{first.text} ({first.code})"
+        if len(numbers) > 1:
+            more = ", ".join(map(str, numbers[1:_MAX_NUMBERS])) + (", ..." if len(numbers) > _MAX_NUMBERS else "")
+            text += f"; {len(numbers)} frames were refused, also {more}"
+        text += "; this call did its work all the same"
+        return FrameRefused(text, code=first.code, number=numbers[0], earlier=numbers)
 
 
 class DaemonReport:

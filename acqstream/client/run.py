@@ -147,6 +147,8 @@ class Run:
         number = buffer.put(array, bits, plain, metadata, time_ns)
         if replaced:
             self.warn_of_replaced_numbers(replaced, f"the metadata of frame {number}")
+        if self._state.refused.pending:
+            buffer.raise_refused()
 
     def reserve(
         self,
@@ -197,6 +199,7 @@ class Run:
             raise ProtocolError(f"skip: count {count!r:.40} must be a number of frames, at most {MAX_NUMBER}")
         self._buffer.check_caller()
         self._buffer.skip(count, sendable_reason(str(reason)))
+        self._buffer.raise_refused()
 
     def patch(self, summary: Mapping[str, Any] | None = None, display: Mapping[str, Any] | None = None) -> None:
         """Send late metadata: more summary entries, before the first frame only, or display settings, any time."""

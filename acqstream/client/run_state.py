@@ -10,7 +10,7 @@ import os
 import threading
 from dataclasses import dataclass, replace
 
-from acqstream.client.daemon_contact import Contact, DaemonReport, RunWarning
+from acqstream.client.daemon_contact import Contact, DaemonReport, RefusedFrames, RunWarning
 from acqstream.client.daemon_errors import failure, name_unforced
 from acqstream.client.outbox import Outbox, OutboxMessage
 from acqstream.errors import AcqStreamError, AcquisitionFailed, DiskFull
@@ -113,6 +113,7 @@ class RunState:
         self.outbox = outbox
         self.contact = Contact(now)
         self.report = DaemonReport(now)
+        self.refused = RefusedFrames()
         self.patches = PatchQueue()
         self.cursors = Cursors()
         self.limit = Limit(0, 0)
@@ -216,6 +217,9 @@ class RunState:
             if not self.contact.lose():  # opening again does not help
                 self.fail(failure(error, self._path))
             return None
+        if error.number is not None:
+            self.refused.add(error, error.number, self.outbox.first_number)
+            return None  # a warning comes too
         if error.code == SHUTTING_DOWN:
             self.contact.loss_reason = f"; its last message: {error.text}"
         else:

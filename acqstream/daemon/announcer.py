@@ -50,9 +50,12 @@ class Announcer:
             acquisition.session.on(Event.LOST, time.monotonic())
 
     def notify_cursors(self, acquisition: ActiveAcquisition, now_s: float, *, force: bool = False) -> None:
-        """Send the cursors to producer and readers if they changed (force: in any case)."""
+        """Send refused frames, then the cursors to producer and readers if they changed (force: in any case)."""
         published = acquisition.last_ack[0].published
         ack = acquisition.ack(now_s, force=force)
+        for refused in acquisition.log.notes.refusals_after(acquisition.n_refusals_sent):
+            acquisition.n_refusals_sent += 1
+            self.notify(acquisition, _error(refused, acquisition.dataset_id, fatal=False))  # before the ack
         if ack is None:
             return
         self.notify(acquisition, ack)

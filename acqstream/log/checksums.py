@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import xxhash
 
@@ -16,7 +16,7 @@ from acqstream.log.threads import make_thread
 class ChecksumWorker:
     """Computes the checksums of groups in the order they come and compares them with the producer's.
 
-    A group's `checksums` are complete once `wait` returned for it; a difference is kept in the group's `mismatch`.
+    A group's `checksums` are complete once `wait` returned for it; differences are kept in the group's `refused`.
     """
 
     def __init__(self, name: str, on_error: Callable[[BaseException], None]) -> None:
@@ -33,6 +33,7 @@ class ChecksumWorker:
             group.checked.wait()
             group.checked.clear()
             group.checksums.clear()
+            group.refused.clear()
         group.is_checking = True
         with self._condition:
             self._queue.append(group)
@@ -71,17 +72,12 @@ def _check(group: Group) -> None:
         pixels, sent, size = group.pixels_of(placement), placement.frames.checksums, placement.frames.frame_bytes
         digests = [digest(pixels[start : start + size]) for start in range(0, len(pixels), size)]
         group.checksums += digests
-        if digests != sent and (wrong := _first_difference(digests, sent)) is not None:
-            number, sent_digest = placement.frames.number + wrong, sent[wrong]
-            text = f"frame {number}: pixels have checksum {digests[wrong]:016x}, the producer sent {sent_digest:016x}"
+        if digests == sent:
+            continue
+        for number, (ours, theirs) in enumerate(zip(digests, sent, strict=True), placement.frames.number):
+            if theirs is None or ours == theirs:
+                continue
+            text = f"frame {number}: pixels have checksum {ours:016x}, the producer sent {theirs:016x}"
             if group.outside is not None:
                 text += "; its place in shared memory was changed before it was acknowledged"
-            refused = FrameRefused(text, code="checksum", number=number)
-            group.mismatch = (number - group.first_number, refused)
-            return
-
-
-def _first_difference(digests: Sequence[int], sent: Sequence[int | None]) -> int | None:
-    """Position of the first checksum that is not the one sent with its frame, where there was one."""
-    pairs = enumerate(zip(digests, sent, strict=True))
-    return next((position for position, (ours, theirs) in pairs if theirs is not None and ours != theirs), None)
+            group.refused[number - group.first_number] = FrameRefused(text, code="checksum", number=number)

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from acqstream.errors import FrameRefused, StorageError
+from acqstream.errors import StorageError
 from acqstream.formats.ndtiff.layout import NDTiffLayout, index_pixel_type
-from acqstream.formats.ndtiff.placement import Pages
+from acqstream.formats.ndtiff.placement import Page
 from acqstream.log import journal
 from acqstream.log.group import Gap, Group
 from acqstream.log.growing_journal import GrowingJournal
@@ -161,12 +161,10 @@ class Committer:
             except StorageError as error:
                 self.failed = (batch, error)
                 return
-        refused = _wait_for_checksums(batch)
+        for group in batch.groups():
+            group.checked.wait()
         if batch.entries:
             self._publish(batch)
-        if refused is not None:
-            self._force()  # the last commit of this acquisition
-            raise refused
         if batch.stack is not None:
             if batch.is_last_of_stack:
                 self._finish(batch.stack)
@@ -175,28 +173,29 @@ class Committer:
                     self._stacks.prepare()
 
     def _publish(self, batch: Batch) -> None:
-        records, pages = _records(batch)
+        records, groups = _records(batch), batch.groups()
         journal_end = self._journal.end
         gaps = [entry.count for entry in batch.entries if isinstance(entry, Gap)]
         if any(map(journal.needs_version_2, gaps)):
             self._gate.run(self._journal.upgrade)
         self._gate.run(lambda: self._journal.append(records))
-        self._tail.has_gap |= bool(gaps)
-        if pages and batch.stack is not None:
-            layout = self._layout()
-            entries = b"".join(layout.index_entries(group_pages, batch.stack.name) for group_pages in pages)
+        self._tail.has_gap |= bool(gaps) or any(group.refused for group in groups)
+        if groups and batch.stack is not None:
+            layout, name = self._layout(), batch.stack.name
+            entries = b"".join(layout.index_entries(group.filled_pages, name, group.refused) for group in groups)
             try:
                 if self._tail.has_gap:
                     self._force_journal()
-                self._gate.run(lambda: self._index.append(entries))
+                if entries:
+                    self._gate.run(lambda: self._index.append(entries))
             except StorageError:
                 self._journal.cut(journal_end)
                 raise
-            batch.stack.last_page = pages[-1][-1]
+            batch.stack.last_page = _last_page(groups) or batch.stack.last_page
         self.records_hash.update(records)
         self.published = batch.next_number
         self._events.published(batch.entries, batch.next_number)
-        self._tail.add(pages)
+        self._tail.add([group.filled_pages for group in groups])
         if self._tail.must_be_forced:
             self._force()
 
@@ -232,33 +231,33 @@ class Committer:
         return self._tail.due_in_s() if self._durable < self.published else None
 
 
-def _wait_for_checksums(batch: Batch) -> FrameRefused | None:
-    """Wait for the checksums of all groups; at the first difference, cut the batch before that frame."""
-    for number, group in enumerate(batch.entries):
-        if not isinstance(group, Group):
-            continue
-        group.checked.wait()
-        if group.mismatch is not None:
-            position, refused = group.mismatch
-            group.cut(position)
-            batch.entries = batch.entries[: number + (position > 0)]
-            return refused
-    return None
-
-
-def _records(batch: Batch) -> tuple[bytes, list[Pages]]:
-    """Journal records of the batch, and the pages to publish in the index."""
-    records: list[bytes] = []
-    pages: list[Pages] = []
+def _records(batch: Batch) -> bytes:
+    """Journal records of the batch."""
+    records = bytearray()
     for entry in batch.entries:
         if isinstance(entry, Gap):
-            records.append(journal.encode_skip(entry.first_number, entry.count))
+            first, count = entry.first_number, entry.count
+            records += journal.encode_hole(first) if entry.is_refused else journal.encode_skip(first, count)
             continue
         assert batch.stack is not None
-        assert entry.pages is not None
-        pages.append(entry.pages)
-        pixel_type = index_pixel_type(entry.pages.frames.pixel_type)
-        records.append(
-            journal.encode_frames(entry.pages, entry.checksums, stack=batch.stack.number, pixel_type=pixel_type)
+        start, pixel_type = len(records), index_pixel_type(entry.filled_pages.frames.pixel_type)
+        records += journal.encode_frames(
+            entry.filled_pages, entry.checksums, stack=batch.stack.number, pixel_type=pixel_type
         )
-    return b"".join(records), pages
+        for position, refused in entry.refused.items():
+            at = start + position * journal.RECORD_BYTES
+            page = entry.filled_pages[position]  # it stays in the chain of pages
+            records[at : at + journal.RECORD_BYTES] = journal.encode_hole(
+                refused.number, stack=batch.stack.number, offset=page.pixels, directory=page.directory
+            )
+    return bytes(records)
+
+
+def _last_page(groups: Sequence[Group]) -> Page | None:
+    """The last page that is published, None without one."""
+    for group in reversed(groups):
+        pages = group.filled_pages
+        for position in reversed(range(len(pages))):
+            if position not in group.refused:
+                return pages[position]
+    return None

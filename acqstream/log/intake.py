@@ -32,7 +32,7 @@ class Intake:
     keys are the axes in use (None: axes may repeat, the later frame wins). on_closed gets every group when its last
     frame was taken, still warm in the processor's cache, except those with pixels outside, which are checked after they
     were written. table, for followers, gets all groups. received is the next frame number to come; received_frames
-    does not count skipped numbers.
+    does not count skipped and refused numbers. received_payload_bytes counts refused frames, as their producer does.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Intake:
         self.queue = WriteQueue(ring, table)
         self.received = 0
         self.received_payload_bytes = 0
+        self.refused_payload_bytes = 0
         self.received_frames = 0
         self.is_closing = False
         self._has_ended = False
@@ -199,6 +200,7 @@ class Intake:
             return  # they were received before something else failed: the writer has them
         self._open.give_back()
         self.condition.notify_all()
+        self._kinds.forget(frames.number)
         if self._keys is not None:
             self._keys.discard_run(frames)
 
@@ -213,6 +215,25 @@ class Intake:
             self.queue.add_gap(Gap(number, count, reason))
             self.received += count
             self.condition.notify_all()
+
+    def refuse(self, error: FrameRefused, payload_bytes: int) -> None:
+        """Use up the number of the next frame, which cannot be stored; its pixels count in the window only."""
+        with self.condition:
+            self._check_turn(error.number)
+            self._open.close()
+            self.queue.add_gap(Gap(error.number, 1, error.reason, is_refused=True))
+            self.received += 1
+            self.received_payload_bytes += payload_bytes
+            self.refused_payload_bytes += payload_bytes
+            self.condition.notify_all()
+
+    def forget(self, header: FrameHeader) -> None:
+        """A frame that was received is refused after all: its axes are free again."""
+        with self.condition:
+            self.received_frames -= 1
+            self.refused_payload_bytes += header.payload_bytes
+            if self._keys is not None:
+                self._keys.discard(header.axes)
 
     def limit(self) -> Limit:
         """The window's right edge now; it never moves back."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from acqstream.errors import AcqStreamError, WriterBehind
+from acqstream.errors import AcqStreamError, FrameRefused, WriterBehind
 from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES
 from acqstream.log.close_outcome import CloseRequest
 from acqstream.log.followers import NO_FOLLOWERS, Followers
@@ -133,6 +133,13 @@ class Log:
         """Declare frame numbers that will never come."""
         self._raise_error()
         self._intake.skip(number, count, reason)
+
+    def refuse(self, error: FrameRefused, payload_bytes: int = 0) -> None:
+        """Use up the number of the next frame, for which another call raised this error: it is a gap from now on."""
+        self._raise_error()
+        error = self.notes.shorten(error)
+        self._intake.refuse(error, payload_bytes)
+        self.notes.refuse(error)
 
     def patch_summary(self, summary: Mapping[str, Any]) -> None:
         """Merge into the summary metadata. Raises AcquisitionFailed once frame 0 has come."""
@@ -258,8 +265,9 @@ class Log:
 
     def queued(self) -> tuple[int, int]:
         """Frames and pixel bytes received but not published."""
-        frames = self._intake.received - self._counts.published
-        return frames, self._intake.received_payload_bytes - self._counts.payload_bytes
+        intake, published = self._intake, self._counts
+        taken_bytes = intake.received_payload_bytes - intake.refused_payload_bytes
+        return intake.received - published.published, max(0, taken_bytes - published.payload_bytes)
 
     def wait_until_open(self, timeout_s: float = 30.0) -> None:
         """Wait until the dataset's files exist. Raises the error that prevented it."""

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from acqstream.errors import FrameRefused
 from acqstream.log.state_file import now_text
 from acqstream.model.receipt import Stall
 from acqstream.storage.watched_disk import MAX_STALLS, SlowCall
 
 MAX_WARNINGS = 1000
+MAX_REFUSALS_TOLD = 100  # each with its reason; later ones are counted
+MAX_REFUSALS_KEPT = 1000  # for the producer
 
 
 class LogNotes:
     """Bounded lists, only ever appended to. Thread-safe; on_change is called after every note.
 
-    warning_counts (by code), n_stalls and stall_s (seconds) also count the notes that the lists have no space for.
+    warning_counts (by code), n_stalls, n_refusals and stall_s (seconds) also count the notes that the lists have no
+    space for.
     """
 
     def __init__(self, on_change: Callable[[], None]) -> None:
@@ -26,6 +31,8 @@ class LogNotes:
         self.warning_counts: dict[str, int] = {}
         self.n_stalls = 0
         self.stall_s = 0.0
+        self.n_refusals = 0
+        self._refusals: deque[FrameRefused] = deque(maxlen=MAX_REFUSALS_KEPT)
         self._lock = threading.Lock()  # an addition to a count is two steps
 
     def warn(self, code: str, text: str) -> None:
@@ -37,6 +44,31 @@ class LogNotes:
             more = "; further warnings are not kept" if is_last else ""
             self.warnings.append((code, text + more, now_text()))
         self._on_change()
+
+    def shorten(self, error: FrameRefused) -> FrameRefused:
+        """The error of a refused frame; after many of them with a reason that is the same for all."""
+        if self.n_refusals < MAX_REFUSALS_TOLD:
+            return error
+        text = f"frame {error.number}: one of many; their reasons are not kept"
+        return FrameRefused(text, code=error.code, number=error.number)
+
+    def refuse(self, error: FrameRefused) -> None:
+        """Note a frame that was refused and is a gap."""
+        with self._lock:
+            self.n_refusals += 1
+            self._refusals.append(error)
+            if self.n_refusals > MAX_REFUSALS_TOLD:
+                self.warning_counts["frame_refused"] += 1
+        if self.n_refusals <= MAX_REFUSALS_TOLD:
+            more = "; further refused frames are counted in the receipt" if self.n_refusals == MAX_REFUSALS_TOLD else ""
+            self.warn("frame_refused", f"frame {error.number} was {error.reason}{more}")
+        self._on_change()
+
+    def refusals_after(self, count: int) -> list[FrameRefused]:
+        """The refused frames after the first `count`, as far as they are kept."""
+        with self._lock:
+            new = self.n_refusals - count
+            return list(self._refusals)[-new:] if new > 0 else []
 
     def stall(self, slow: SlowCall) -> None:
         """Note a disk call that stalled and has returned."""

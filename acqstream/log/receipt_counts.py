@@ -55,13 +55,24 @@ class ReceiptCounts:
         """Count entries that were published, at least one."""
         for entry in entries:
             if isinstance(entry, Gap):
-                self.skipped += entry.count
+                if entry.is_refused:
+                    self.refused += entry.count
+                else:
+                    self.skipped += entry.count
                 self._note(entry)
             else:
-                self.stored += entry.next_number - entry.first_number
+                self.stored += entry.next_number - entry.first_number - len(entry.refused)
                 self.payload_bytes += entry.payload_bytes
                 self.without_checksum += sum(one.frames.checksums.count(None) for one in entry.placements)
+                self._take_off(entry)
         self.published = entries[-1].next_number
+
+    def _take_off(self, group: Group) -> None:
+        """Count the refused frames of a group as such."""
+        self.refused += len(group.refused)
+        for refused in group.refused.values():
+            self.payload_bytes -= group.frame(refused.number).payload_bytes
+            self._note(Gap(refused.number, 1, refused.reason))
 
     def note_forced(self) -> None:
         """All that is published is durable."""

@@ -202,6 +202,12 @@ class Recording:
         self.state.notify()
 
     def _note_published(self, entries: Sequence[Group | Gap], next_number: int) -> None:
+        for group in entries:
+            if isinstance(group, Group):
+                for position, refused in group.refused.items():
+                    group.refused[position] = error = self.notes.shorten(refused)
+                    self.notes.refuse(error)
+                    self.intake.forget(group.frame(error.number))
         self.intake.release(entries, next_number)
         self.counts.add(entries)
         self.state.notify()

@@ -27,7 +27,7 @@ from acqstream.integrity.verification.receipt_check import (
     missing_in,
     read_receipt,
 )
-from acqstream.log.journal import JOURNAL_NAME
+from acqstream.log.journal import HOLE, JOURNAL_NAME
 from acqstream.log.journal_file import JournalContent
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, DatasetState, read_state
 from acqstream.model.receipt import MissingFrames, Receipt
@@ -136,6 +136,8 @@ class _Check:
                 self._journal = check_journal(path, self._report, writing=self.growing)
         if self._journal is not None:
             self._report.frame_numbers = self._journal.numbers[self._journal.is_frame].astype(np.uint64)
+            refused = self._journal.records[self._journal.sound & (self._journal.records["flags"] == HOLE)]
+            self._report.refused_places.update(zip(refused["stack"].tolist(), refused["offset"].tolist(), strict=True))
             if self._state is not None and self._state.dataset_id != self._journal.dataset_id:
                 text = f"is of dataset {self._journal.dataset_id!r:.80}, the state of {self._state.dataset_id!r:.80}"
                 self._report.add_problem(self._journal.path, text)
