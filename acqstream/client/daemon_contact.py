@@ -64,25 +64,24 @@ class RefusedFrames:
 
     def __init__(self) -> None:
         self.n_frames = 0
-        self.pending: list[Error] = []
+        self.pending: list[tuple[int, Error]] = []
         self._numbers: set[int] = set()
 
-    def add(self, error: Error, number: int, first_kept: int) -> None:
-        """Note a refused frame, unless that is a repetition: of those below first_kept all is known."""
-        if number < first_kept or number in self._numbers:
-            return
+    def add(self, error: Error, first: int, kept: range) -> None:
+        """Note refused frames, unless that is a repetition. kept: the numbers of frames that may still be refused."""
         if len(self._numbers) >= _MANY:
-            self._numbers = {one for one in self._numbers if one >= first_kept}
-        self._numbers.add(number)
-        self.n_frames += 1
-        self.pending.append(error)
+            self._numbers = {one for one in self._numbers if one >= kept.start}
+        new = set(range(max(first, kept.start), min(first + error.count, kept.stop))) - self._numbers
+        self._numbers |= new
+        self.n_frames += len(new)
+        self.pending += [(number, error) for number in sorted(new)]
 
     def take(self) -> FrameRefused | None:
         """The error to raise for the pending frames, once."""
         if not self.pending:
             return None
         pending, self.pending = self.pending, []
-        first, numbers = pending[0], tuple(one.number or 0 for one in pending)
+        first, numbers = pending[0][1], tuple(number for number, _ in pending)
         text = f"{first.text} ({first.code})"
         if len(numbers) > 1:
             more = ", ".join(map(str, numbers[1:_MAX_NUMBERS])) + (", ..." if len(numbers) > _MAX_NUMBERS else "")

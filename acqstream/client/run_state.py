@@ -218,7 +218,7 @@ class RunState:
                 self.fail(failure(error, self._path))
             return None
         if error.number is not None:
-            self.refused.add(error, error.number, self.outbox.first_number)
+            self.refused.add(error, error.number, range(self.outbox.first_number, self.outbox.next))
             return None  # a warning comes too
         if error.code == SHUTTING_DOWN:
             self.contact.loss_reason = f"; its last message: {error.text}"

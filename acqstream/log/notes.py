@@ -14,7 +14,7 @@ from acqstream.storage.watched_disk import MAX_STALLS, SlowCall
 
 MAX_WARNINGS = 1000
 MAX_REFUSALS_TOLD = 100  # each with its reason; later ones are counted
-MAX_REFUSALS_KEPT = 1000  # for the producer
+MAX_REFUSALS_KEPT = 16_384  # for the producer: as many as the window takes
 
 
 class LogNotes:
