@@ -108,7 +108,7 @@ class FrameRefused(AcquisitionFailed):
 
     def __init__(self, text: str, *, code: str, number: int, earlier: tuple[int, ...] = ()) -> None:
         super().__init__(text, code=code, number=number)
-        self.earlier = earlier
+        self.earlier = earlier  # numbers below that of the next frame
 
     def of_number(self, number: int) -> FrameRefused:
         """The same error for another frame."""

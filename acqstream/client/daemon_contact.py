@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
@@ -60,12 +61,17 @@ class Contact:
 
 
 class RefusedFrames:
-    """Frames that the daemon refused. n_frames counts them, each once; `pending` were not raised yet."""
+    """Frames that the daemon refused. n_frames counts them, each once; `pending` were not raised yet.
+
+    is_raised: the program gets them as errors; else, as for hooks, in warnings and receipt only.
+    """
 
     def __init__(self) -> None:
         self.n_frames = 0
         self.pending: list[tuple[int, Error]] = []
+        self.is_raised = True
         self._numbers: set[int] = set()
+        self._lock = threading.Lock()
 
     def add(self, error: Error, first: int, kept: range) -> None:
         """Note refused frames, unless that is a repetition. kept: the numbers of frames that may still be refused."""
@@ -74,20 +80,22 @@ class RefusedFrames:
         new = set(range(max(first, kept.start), min(first + error.count, kept.stop))) - self._numbers
         self._numbers |= new
         self.n_frames += len(new)
-        self.pending += [(number, error) for number in sorted(new)]
+        with self._lock:
+            self.pending += [(number, error) for number in sorted(new)]
 
-    def take(self) -> FrameRefused | None:
-        """The error to raise for the pending frames, once."""
-        if not self.pending:
-            return None
-        pending, self.pending = self.pending, []
+    def raise_pending(self) -> None:
+        """Raise FrameRefused for the pending frames, once."""
+        with self._lock:
+            pending, self.pending = self.pending, []
+        if not pending or not self.is_raised:
+            return
         first, numbers = pending[0][1], tuple(number for number, _ in pending)
         text = f"{first.text} ({first.code})"
         if len(numbers) > 1:
             more = ", ".join(map(str, numbers[1:_MAX_NUMBERS])) + (", ..." if len(numbers) > _MAX_NUMBERS else "")
             text += f"; {len(numbers)} frames were refused, also {more}"
         text += "; this call did its work all the same"
-        return FrameRefused(text, code=first.code, number=numbers[0], earlier=numbers)
+        raise FrameRefused(text, code=first.code, number=numbers[0], earlier=numbers)
 
 
 class DaemonReport:

@@ -29,7 +29,7 @@ class FrameBuffer:
 
     Frames are taken one after the other, under the lock `order`. largest_frame is the largest payload in
     bytes that the daemon takes and the buffer holds; max_skip is how many numbers the daemon takes in one skip. Both
-    are set by `open`. raises_refused: frames that the daemon refused are raised, not only in warnings and receipt.
+    are set by `open`.
     """
 
     def __init__(self, connection: Connection, memory: LocalMemory) -> None:
@@ -45,7 +45,6 @@ class FrameBuffer:
         self._reserving_thread: int | None = None  # the thread that fills a reserved frame
         self._is_sending = False  # that thread has filled it
         self._active_thread: int | None = None  # the thread that is in the middle of a put; set by owners of the order
-        self.raises_refused = True
         self._largest_frame = 0
         self._max_skip = 1
 
@@ -54,13 +53,6 @@ class FrameBuffer:
         self.declared.add(0, opened.next)
         self._largest_frame = min(opened.window_bytes, welcome.max_payload, self._outbox.ring.capacity)
         self._max_skip = welcome.max_skip
-
-    def raise_refused(self) -> None:
-        """Raise FrameRefused for earlier frames, which the daemon has refused, if the caller wants to know."""
-        with self._lock:
-            error = self._state.refused.take()
-        if error is not None and self.raises_refused:
-            raise error
 
     def close(self) -> None:
         """Refuse further frames and release the memory."""
@@ -136,7 +128,7 @@ class FrameBuffer:
                 self._note_free_place()
         if on_taken is not None:
             on_taken(number)
-        self.raise_refused()
+        self._state.refused.raise_pending()
 
     def skip(self, count: int, reason: str) -> None:
         """Use up the next `count` numbers for frames that will never come. Raises as `Run.skip`."""

@@ -78,7 +78,7 @@ class RunClosing:
             if first_error is not None:
                 raise first_error.with_traceback(None)
             receipt = self._checked_receipt()
-            self._buffer.raise_refused()
+            self._state.refused.raise_pending()
             return receipt
 
     def _ask_for_end(self, status: str, reason: str) -> None:

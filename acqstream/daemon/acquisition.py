@@ -132,7 +132,6 @@ class ActiveAcquisition:
     is_resumed: bool = False
     last_ack: tuple[Cursors, Limit, float] = (Cursors(), Limit(0, 0), 0.0)  # and when it was sent, in s
     n_warnings_sent: int = 0
-    n_refusals_sent: int = 0
     is_error_reported: bool = False
     stop_requesters: list[Peer] = field(default_factory=list)  # operators who wait for the receipt
     key_request: tuple[int, int] | None = None  # a byte of the index, and how much must be published before it is read

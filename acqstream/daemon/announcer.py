@@ -63,14 +63,13 @@ class Announcer:
 
     def _notify_refused(self, acquisition: ActiveAcquisition) -> None:
         errors: list[Error] = []
-        for refused in acquisition.log.notes.refusals_after(acquisition.n_refusals_sent):
+        for refused in acquisition.log.notes.take_refusals():
             error, last = _error(refused, acquisition.dataset_id, fatal=False), errors[-1] if errors else None
             if last is not None and (last.code, (last.number or 0) + last.count) == (error.code, error.number):
                 errors[-1] = dataclasses.replace(last, count=last.count + 1)
             else:
                 errors.append(error)
         for error in errors:
-            acquisition.n_refusals_sent += error.count
             self.notify(acquisition, error)
 
     def acknowledge(self, acquisition: ActiveAcquisition) -> None:

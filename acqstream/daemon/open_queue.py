@@ -209,7 +209,7 @@ class OpenQueue:
         acquisition.session.on(Event.FOUND, time.monotonic())
         if acquisition.session.state is not AcquisitionState.OPENING:
             self._announcer.notify(acquisition, acquisition.opened())
-            acquisition.n_refusals_sent = 0  # the last ones may be lost; a producer knows their numbers
+            acquisition.log.notes.repeat_refusals()
             self._announcer.acknowledge(acquisition)  # the cursors that went over the old connection may be lost
             self._announcer.notify_warnings_again(acquisition)
 

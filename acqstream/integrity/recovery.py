@@ -326,10 +326,7 @@ class _Recovery:
             index.close()
 
     def _write_journal(self, old: NDArray[np.void], records: NDArray[np.void]) -> None:
-        """Only the end changes: a crash in between must not lose the records that are good.
-
-        Those that may be unforced are written again, see `_write_index`.
-        """
+        """Only the end changes: a crash in between must not lose good records. See `_write_index` for `unforced`."""
         # Records that both have are not touched. Only at the end do the two differ.
         kept = min(len(old), len(records))
         while old[:kept].tobytes() != records[:kept].tobytes():

@@ -132,7 +132,11 @@ class Gap:
     first_number: int
     count: int
     reason: str
-    is_refused: bool = False
+    refused_bytes: int | None = None  # of a refused frame, as its producer counts them
+
+    @property
+    def is_refused(self) -> bool:
+        return self.refused_bytes is not None
 
     @property
     def next_number(self) -> int:

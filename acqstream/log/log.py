@@ -90,10 +90,7 @@ class Log:
     # The producer's side.
 
     def reserve(self, header: FrameHeader) -> Slot:
-        """The place of the next frame's pixels in the file image. Never blocks inside `limit()`.
-
-        Raises FrameRefused for this frame, or the acquisition's first error.
-        """
+        """The next frame's place in the file image. Never blocks inside `limit()`. Raises FrameRefused, or `error`."""
         self._raise_error()
         return self._intake.reserve(header)
 
@@ -135,11 +132,9 @@ class Log:
         self._intake.skip(number, count, reason)
 
     def refuse(self, error: FrameRefused, payload_bytes: int = 0) -> None:
-        """Use up the number of the next frame, for which another call raised this error: it is a gap from now on."""
+        """Make the next frame a gap, for which another call has raised this error."""
         self._raise_error()
-        error = self.notes.shorten(error)
-        self._intake.refuse(error, payload_bytes)
-        self.notes.refuse(error)
+        self._intake.skip(error.number, 1, self.notes.refuse(error).reason, refused_bytes=payload_bytes)
 
     def patch_summary(self, summary: Mapping[str, Any]) -> None:
         """Merge into the summary metadata. Raises AcquisitionFailed once frame 0 has come."""
@@ -247,7 +242,7 @@ class Log:
     @property
     def received_frames(self) -> int:
         """Frames below `received` that have pixels: without the numbers that were skipped."""
-        return self._intake.received_frames
+        return self._intake.received_frames - self._counts.refused_late
 
     def stored_keys(self, at: int) -> KeyPage:
         """Axes of published frames; at: a byte of the index, 0 or `next` of the page before. Bounded disk I/O.
@@ -265,9 +260,8 @@ class Log:
 
     def queued(self) -> tuple[int, int]:
         """Frames and pixel bytes received but not published."""
-        intake, published = self._intake, self._counts
-        taken_bytes = intake.received_payload_bytes - intake.refused_payload_bytes
-        return intake.received - published.published, max(0, taken_bytes - published.payload_bytes)
+        counts, received_bytes = self._counts, self._intake.received_payload_bytes
+        return self._intake.received - counts.published, received_bytes - counts.payload_bytes - counts.refused_bytes
 
     def wait_until_open(self, timeout_s: float = 30.0) -> None:
         """Wait until the dataset's files exist. Raises the error that prevented it."""

@@ -33,6 +33,7 @@ class LogNotes:
         self.stall_s = 0.0
         self.n_refusals = 0
         self._refusals: deque[FrameRefused] = deque(maxlen=MAX_REFUSALS_KEPT)
+        self._n_untold = 0  # of the last ones, to the producer
         self._lock = threading.Lock()  # an addition to a count is two steps
 
     def warn(self, code: str, text: str) -> None:
@@ -45,30 +46,35 @@ class LogNotes:
             self.warnings.append((code, text + more, now_text()))
         self._on_change()
 
-    def shorten(self, error: FrameRefused) -> FrameRefused:
-        """The error of a refused frame; after many of them with a reason that is the same for all."""
-        if self.n_refusals < MAX_REFUSALS_TOLD:
-            return error
-        text = f"frame {error.number}: one of many; their reasons are not kept"
-        return FrameRefused(text, code=error.code, number=error.number)
-
-    def refuse(self, error: FrameRefused) -> None:
-        """Note a frame that was refused and is a gap."""
+    def refuse(self, error: FrameRefused) -> FrameRefused:
+        """Note a frame that is refused. Returns the error; after many with a reason that is the same for all."""
         with self._lock:
             self.n_refusals += 1
+            if self.n_refusals > MAX_REFUSALS_TOLD:
+                text = f"frame {error.number}: one of many; their reasons are not kept"
+                error = FrameRefused(text, code=error.code, number=error.number)
             self._refusals.append(error)
+            self._n_untold = min(self._n_untold + 1, MAX_REFUSALS_KEPT)
             if self.n_refusals > MAX_REFUSALS_TOLD:
                 self.warning_counts["frame_refused"] += 1
         if self.n_refusals <= MAX_REFUSALS_TOLD:
             more = "; further refused frames are counted in the receipt" if self.n_refusals == MAX_REFUSALS_TOLD else ""
             self.warn("frame_refused", f"frame {error.number} was {error.reason}{more}")
         self._on_change()
+        return error
 
-    def refusals_after(self, count: int) -> list[FrameRefused]:
-        """The refused frames after the first `count`, as far as they are kept."""
+    def take_refusals(self) -> list[FrameRefused]:
+        """The refused frames since the last call."""
+        if not self._n_untold:  # in each turn of the loop
+            return []
         with self._lock:
-            new = self.n_refusals - count
-            return list(self._refusals)[-new:] if new > 0 else []
+            count, self._n_untold = self._n_untold, 0
+            return list(self._refusals)[-count:]
+
+    def repeat_refusals(self) -> None:
+        """Give all that are kept again: the producer may have missed the last ones, and knows their numbers."""
+        with self._lock:
+            self._n_untold = len(self._refusals)
 
     def stall(self, slow: SlowCall) -> None:
         """Note a disk call that stalled and has returned."""

@@ -26,7 +26,8 @@ class ReceiptCounts:
     """Counts of one dataset. The committing thread is their only writer; any thread may read them.
 
     published is the next frame number to be published; stored counts the frames with pixels below it, refused those
-    that the daemon refused. forced has the counts of what is durable.
+    that the daemon refused, refused_late of them after they had been received. refused_bytes is their payload as their
+    producer counts it. forced has the counts of what is durable.
     """
 
     def __init__(self) -> None:
@@ -34,6 +35,8 @@ class ReceiptCounts:
         self.stored = 0
         self.skipped = 0
         self.refused = 0
+        self.refused_late = 0
+        self.refused_bytes = 0
         self.payload_bytes = 0
         self.without_checksum = 0
         self.forced = ForcedCounts()
@@ -55,10 +58,9 @@ class ReceiptCounts:
         """Count entries that were published, at least one."""
         for entry in entries:
             if isinstance(entry, Gap):
-                if entry.is_refused:
-                    self.refused += entry.count
-                else:
-                    self.skipped += entry.count
+                self.skipped += 0 if entry.is_refused else entry.count
+                self.refused += entry.count if entry.is_refused else 0
+                self.refused_bytes += entry.refused_bytes or 0
                 self._note(entry)
             else:
                 self.stored += entry.next_number - entry.first_number - len(entry.refused)
@@ -70,8 +72,11 @@ class ReceiptCounts:
     def _take_off(self, group: Group) -> None:
         """Count the refused frames of a group as such."""
         self.refused += len(group.refused)
+        self.refused_late += len(group.refused)
         for refused in group.refused.values():
-            self.payload_bytes -= group.frame(refused.number).payload_bytes
+            size = group.frame(refused.number).payload_bytes
+            self.payload_bytes -= size
+            self.refused_bytes += size
             self._note(Gap(refused.number, 1, refused.reason))
 
     def note_forced(self) -> None:

@@ -205,9 +205,10 @@ class Recording:
         for group in entries:
             if isinstance(group, Group):
                 for position, refused in group.refused.items():
-                    group.refused[position] = error = self.notes.shorten(refused)
-                    self.notes.refuse(error)
-                    self.intake.forget(group.frame(error.number))
+                    group.refused[position] = error = self.notes.refuse(refused)
+                    if self._keys is not None:
+                        with self.intake.condition:
+                            self._keys.discard(group.frame(error.number).axes)  # they are free again
         self.intake.release(entries, next_number)
         self.counts.add(entries)
         self.state.notify()
