@@ -10,6 +10,7 @@ import pytest
 
 import acqstream
 from acqstream.client.connect import Transport
+from acqstream.client.pycromanager.forwarding import forward
 from acqstream.client.run import Run
 from acqstream.integrity.verification.dataset_check import verify
 from tests.live.daemon_process import DaemonProcess
@@ -176,3 +177,14 @@ def test_after_a_kill_refused_numbers_are_refused_again_and_told_once(tmp_path: 
             told += error.earlier
         assert sorted(told) == list(range(1, 40, 2)) == sorted(set(told)) == refused_numbers(run)
         check(run, list(range(0, 40, 2)), SMALL)
+
+
+def test_a_hook_goes_on_with_a_warning(shared_daemon: DaemonProcess) -> None:
+    run = acqstream.create("hook", endpoint=shared_daemon.endpoint, on_exists="number", buffer_mb=16)
+    process = forward(run)
+    for time in (0, 1, 1, 2):
+        process(image_of(time, SMALL), {"Axes": {"time": time}}, None)
+        until(lambda: run.progress.received == run.next, "it has come")
+    run.close()
+    assert [warning.code for warning in run.warnings] == ["frame_refused"]
+    check(run, [0, 1, 2], SMALL)
