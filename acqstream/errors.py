@@ -9,7 +9,7 @@ AcqStreamError                  also carries `code`, its name on the wire
 ├── WaitTimeout                 also a TimeoutError: the awaited run or mirror did not end in time
 ├── AcquisitionRefused          the daemon answered no to `open`, with its reason
 ├── AcquisitionFailed           a running acquisition ended with an error
-│   └── FrameRefused            ... because of one frame, whose number it names
+│   └── FrameRefused            one frame was refused, whose number it names; the run goes on
 ├── CannotResume                internal: a view's checkpoint or files are unusable; the view is cleared and restarted
 ├── StorageError                also an OSError: a disk call failed (path, errno)
 │   ├── DiskFull                ... for want of space or quota
@@ -98,12 +98,27 @@ class AcquisitionFailed(AcqStreamError):
 
 
 class FrameRefused(AcquisitionFailed):
-    """One frame cannot be stored; `number` is its frame number."""
+    """One frame cannot be stored; `number` is its frame number. The run goes on.
+
+    earlier: numbers of frames of earlier calls that the daemon has refused, `number` is the first of them. The call
+    that raises this has done its work all the same: its own frame was taken. Empty if the call itself was refused.
+    """
 
     number: int
 
-    def __init__(self, text: str, *, code: str, number: int) -> None:
+    def __init__(self, text: str, *, code: str, number: int, earlier: tuple[int, ...] = ()) -> None:
         super().__init__(text, code=code, number=number)
+        self.earlier = earlier  # numbers below that of the next frame
+
+    def of_number(self, number: int) -> FrameRefused:
+        """The same error for another frame."""
+        text = f"frame {number}: {str(self).removeprefix(f'frame {self.number}: ')}"
+        return self if number == self.number else FrameRefused(text, code=self.code, number=number)
+
+    @property
+    def reason(self) -> str:
+        """For the list of missing frames."""
+        return f"refused ({self.code}): {str(self).removeprefix(f'frame {self.number}: ')}"
 
 
 class CannotResume(AcqStreamError):

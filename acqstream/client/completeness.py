@@ -43,8 +43,11 @@ class DeclaredGaps:
         return [*parts, (first, end)] if first < end else parts
 
 
-def describe_missing(receipt: Receipt, declared: DeclaredGaps, sent: int) -> str:
-    """Text about the frames that a completed run lacks, empty if none. sent is the number of frame numbers in use."""
+def describe_missing(receipt: Receipt, declared: DeclaredGaps, sent: int, refused: int = 0) -> str:
+    """Text about the frames that a completed run lacks, empty if none. sent is the number of frame numbers in use.
+
+    refused frames are known to be missing.
+    """
     complaints = []
     if receipt.status != "completed":
         complaints.append(f"it ended as {receipt.status!r}" + (f": {receipt.reason}" if receipt.reason else ""))
@@ -53,14 +56,15 @@ def describe_missing(receipt: Receipt, declared: DeclaredGaps, sent: int) -> str
         for entry in receipt.missing
         for part in declared.without(entry.first, entry.first + entry.count)
     ]
-    if gaps:
-        count = sum(end - first for first, end, _ in gaps)
+    count = sum(end - first for first, end, _ in gaps)
+    if count > refused:
         shown = ", ".join(_numbers(first, end, reason) for first, end, reason in gaps[:_MAX_SHOWN])
         more = f" and {len(gaps) - _MAX_SHOWN} more gaps" if len(gaps) > _MAX_SHOWN else ""
         complaints.append(f"{count} of {sent} frames are missing: {shown}{more}")
     else:
         # Numbers of an earlier producer count as declared, though most are stored: the receipt distinguishes them.
-        skipped = min(declared.count, max(receipt.skipped, sum(entry.count for entry in receipt.missing)))
+        absent = max(receipt.skipped + receipt.refused, sum(entry.count for entry in receipt.missing))
+        skipped = min(declared.count + refused, absent)
         if (lost := sent - receipt.stored - skipped) > 0:
             complaints.append(f"{lost} of {sent} frames are missing: {receipt.stored} are stored, {skipped} skipped")
     return "; ".join(complaints)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
 
+from acqstream.errors import FrameRefused
 from acqstream.model.status import AcquisitionStatus
-from acqstream.protocol.replies import Warn
+from acqstream.protocol.replies import Error, Warn
 
 MAX_WARNINGS = 1000
 MAX_LOSSES_IN_A_ROW = 5
+_MAX_NUMBERS = 10  # in the text of an error
+_MANY = 50_000  # more than there are in flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,44 @@ class Contact:
             self.is_lost = True
             self._losses_in_a_row += 1
         return self._losses_in_a_row <= MAX_LOSSES_IN_A_ROW
+
+
+class RefusedFrames:
+    """Frames that the daemon refused. n_frames counts them, each once; `pending` were not raised yet.
+
+    is_raised: the program gets them as errors; else, as for hooks, in warnings and receipt only.
+    """
+
+    def __init__(self) -> None:
+        self.n_frames = 0
+        self.pending: list[tuple[int, Error]] = []
+        self.is_raised = True
+        self._numbers: set[int] = set()
+        self._lock = threading.Lock()
+
+    def add(self, error: Error, first: int, kept: range) -> None:
+        """Note refused frames, unless that is a repetition. kept: the numbers of frames that may still be refused."""
+        if len(self._numbers) >= _MANY:
+            self._numbers = {one for one in self._numbers if one >= kept.start}
+        new = set(range(max(first, kept.start), min(first + error.count, kept.stop))) - self._numbers
+        self._numbers |= new
+        self.n_frames += len(new)
+        with self._lock:
+            self.pending += [(number, error) for number in sorted(new)]
+
+    def raise_pending(self) -> None:
+        """Raise FrameRefused for the pending frames, once."""
+        with self._lock:
+            pending, self.pending = self.pending, []
+        if not pending or not self.is_raised:
+            return
+        first, numbers = pending[0][1], tuple(number for number, _ in pending)
+        text = f"{first.text} ({first.code})"
+        if len(numbers) > 1:
+            more = ", ".join(map(str, numbers[1:_MAX_NUMBERS])) + (", ..." if len(numbers) > _MAX_NUMBERS else "")
+            text += f"; {len(numbers)} frames were refused, also {more}"
+        text += "; this call did its work all the same"
+        raise FrameRefused(text, code=first.code, number=numbers[0], earlier=numbers)
 
 
 class DaemonReport:

@@ -13,6 +13,7 @@ from acqstream.errors import (
     FrameRefused,
     StorageError,
 )
+from acqstream.model.receipt import UNFORCED, Receipt
 from acqstream.protocol.replies import Error
 
 _STORAGE_ERRORS: dict[str, tuple[type[StorageError], int]] = {
@@ -41,6 +42,14 @@ def failure(reply: Error, path: str) -> AcqStreamError:
     if reply.number is not None and reply.code in _FRAME_CODES:
         return FrameRefused(text, code=reply.code, number=reply.number)
     return AcquisitionFailed(text, code=reply.code, number=reply.number)
+
+
+def name_unforced(error: AcqStreamError, receipt: Receipt) -> None:
+    """Add the frames to the error of a failed run that were published and are not durable: the disk may lose them."""
+    for gap in receipt.missing:
+        if gap.reason == UNFORCED and isinstance(error, StorageError):
+            error.number = gap.first if error.number is None else min(error.number, gap.first)
+            error.add_note(f"frames {gap.first} to {gap.first + gap.count - 1} were {UNFORCED}; send them again")
 
 
 def _storage_error(reply: Error, path: str, action: str) -> StorageError:

@@ -126,6 +126,7 @@ class FrameBuffer:
                 self._note_free_place()
         if on_taken is not None:
             on_taken(number)
+        self._state.refused.raise_pending()
 
     def skip(self, count: int, reason: str) -> None:
         """Use up the next `count` numbers for frames that will never come. Raises as `Run.skip`."""

@@ -43,7 +43,7 @@ class Run:
 
     def __init__(self, connection: Connection, memory: LocalMemory, micromanager: MicroManagerAxes | None) -> None:
         self._connection = connection
-        self._state = connection.state
+        self._state, self.refused = connection.state, connection.state.refused
         self._buffer = FrameBuffer(connection, memory)
         self._closing = RunClosing(connection, self._buffer)
         self.stored = StoredFrames(connection, micromanager)
@@ -135,7 +135,7 @@ class Run:
 
         Raises the run's first error, at once and in every later call. FrameRefused and ProtocolError for arguments that
         cannot be stored, and WriterBehind when nothing moved for the patience, leave the run as it was: the frame was
-        not taken.
+        not taken. FrameRefused with `earlier` names frames of earlier calls, and this one was taken.
         """
         buffer = self._buffer
         self._check_caller()
@@ -148,6 +148,8 @@ class Run:
         number = buffer.put(array, bits, plain, metadata, time_ns)
         if replaced:
             self.warn_of_changes(replaced, f"the metadata of frame {number}")
+        if self.refused.pending:
+            self.refused.raise_pending()
 
     def reserve(
         self,
@@ -203,6 +205,7 @@ class Run:
             raise ProtocolError(f"skip: count {count!r:.40} must be a number of frames, at most {MAX_NUMBER}")
         self._buffer.check_caller()
         self._buffer.skip(count, sendable_reason(str(reason)))
+        self.refused.raise_pending()
 
     def patch(self, summary: Mapping[str, Any] | None = None, display: Mapping[str, Any] | None = None) -> None:
         """Send late metadata: more summary entries, before the first frame only, or display settings, any time."""
@@ -248,7 +251,7 @@ class Run:
         is asked for, only while frames still become safe. After an interrupt (Ctrl-C) the end continues; call it again.
 
         Raises the run's first error, after having tried to end the dataset in order; AcquisitionFailed when frames are
-        missing that were not declared by `skip`. `receipt` is set wherever it arrived.
+        missing without `skip`; FrameRefused, after the end, for those that no call has named. `receipt` is set then.
         """
         if not isinstance(status, str) or status not in CLOSE_STATUSES:
             raise ConfigError(f"status={status!r:.60} must be one of {', '.join(CLOSE_STATUSES)}")

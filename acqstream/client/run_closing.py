@@ -77,7 +77,9 @@ class RunClosing:
             first_error = self._state.failure or self._error
             if first_error is not None:
                 raise first_error.with_traceback(None)
-            return self._checked_receipt()
+            receipt = self._checked_receipt()
+            self._state.refused.raise_pending()
+            return receipt
 
     def _ask_for_end(self, status: str, reason: str) -> None:
         with self._state.lock:
@@ -103,7 +105,9 @@ class RunClosing:
         if receipt is None or ending is None:
             raise AcquisitionFailed(f"run {self.name!r} ended without a receipt", code="incomplete")
         if ending.status == "completed":
-            missing = describe_missing(receipt, self._buffer.declared, self._state.outbox.next)
+            missing = describe_missing(
+                receipt, self._buffer.declared, self._state.outbox.next, self._state.refused.n_frames
+            )
             if missing:
                 raise AcquisitionFailed(f"run {self.name!r} is not complete: {missing}", code="incomplete")
         return receipt

@@ -10,8 +10,8 @@ import os
 import threading
 from dataclasses import dataclass, replace
 
-from acqstream.client.daemon_contact import Contact, DaemonReport, RunWarning
-from acqstream.client.daemon_errors import failure
+from acqstream.client.daemon_contact import Contact, DaemonReport, RefusedFrames, RunWarning
+from acqstream.client.daemon_errors import failure, name_unforced
 from acqstream.client.outbox import Outbox, OutboxMessage
 from acqstream.errors import AcqStreamError, AcquisitionFailed, DaemonUnavailable, DiskFull
 from acqstream.model.cursors import Cursors, Limit
@@ -113,6 +113,7 @@ class RunState:
         self.outbox = outbox
         self.contact = Contact(now)
         self.report = DaemonReport(now)
+        self.refused = RefusedFrames()
         self.patches = PatchQueue()
         self.cursors = Cursors()
         self.limit = Limit(0, 0)
@@ -220,6 +221,9 @@ class RunState:
             if not self.contact.lose():  # opening again does not help
                 self.fail(failure(error, self._path))
             return None
+        if error.number is not None:
+            self.refused.add(error, error.number, range(self.outbox.first_number, self.outbox.next))
+            return None  # a warning comes too
         if error.code == SHUTTING_DOWN:
             self.contact.loss_reason = f"; its last message: {error.text}"
         else:
@@ -232,6 +236,8 @@ class RunState:
             return
         self.receipt = receipt
         self.ended = True
+        if self.failure is not None:
+            name_unforced(self.failure, receipt)
         if self.ending is None:  # for example ended by an operator
             why = f": {receipt.reason}" if receipt.reason else ""
             self.fail(AcquisitionFailed(f"the daemon ended the acquisition as {receipt.status}{why}", code="ended"))

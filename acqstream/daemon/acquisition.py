@@ -11,6 +11,7 @@ from acqstream.daemon.acquisition_views import AcquisitionViews
 from acqstream.daemon.frame_progress import FrameProgress
 from acqstream.daemon.shared_memory_server import ProducerMemory
 from acqstream.daemon.space import Demand, DiskSpace
+from acqstream.errors import FrameRefused
 from acqstream.log.log import Log
 from acqstream.log.memory_budget import Share
 from acqstream.log.writer import BATCH_BYTES
@@ -22,9 +23,11 @@ from acqstream.model.status import AcquisitionStatus, SpaceLevel
 from acqstream.model.units import duration_text
 from acqstream.protocol.encoding import Encoding
 from acqstream.protocol.replies import Ack, Opened, StoredPage
-from acqstream.protocol.session import Event, Session
+from acqstream.protocol.session import Event, Session, Verdict
 
 ACK_INTERVAL_S = 0.02
+PROTOCOL_FAULTS = frozenset({"gap", "limit_exceeded", "closing"})
+"""Codes of FrameRefused that end an acquisition. Every other one costs the frame that it names."""
 MAX_WARNINGS_SHOWN = 50  # in a status; each one was sent when it came
 
 
@@ -70,7 +73,7 @@ class SpaceReports:
 
     @property
     def _stored(self) -> int:
-        return self.log.cursors().published - self.log.metrics.skipped
+        return self.log.metrics.stored_frames
 
     def note(self, space: DiskSpace) -> bool:
         """Throttle the window while space is short, and warn once; return True if that paused or resumed the run."""
@@ -176,6 +179,21 @@ class ActiveAcquisition:
         self.log.begin_close(status, reason)
         return True
 
+    def refuse(self, error: FrameRefused, count: int = 1, frame_bytes: int = 0) -> None:
+        """Refuse `count` frames from the error's on, for which the producer counts so many payload bytes each.
+
+        Those that were received before are ignored. Raises FrameRefused if the producer breaks the protocol, or the
+        error of the log.
+        """
+        if error.code in PROTOCOL_FAULTS:
+            raise error
+        for number in range(error.number, error.number + count):
+            verdict, fault = self.session.judge(number, 0, self.log.received, 0)
+            if fault is not None:
+                raise FrameRefused(fault.text, code=fault.code, number=number)
+            if verdict is Verdict.STORE:
+                self.log.refuse(error.of_number(number), frame_bytes)
+
     def opened(self) -> Opened:
         """Return the answer to `open`."""
         log = self.log
@@ -276,6 +294,6 @@ class ActiveAcquisition:
             transport_why=self.memory_why,
             memory_bytes=self.share.length,
             memory_peak_bytes=metrics.memory_peak_bytes,
-            mirrors=self.views.status(cursors.published - metrics.skipped),
+            mirrors=self.views.status(metrics.stored_frames),
             warnings=tuple(self.log.warnings[-MAX_WARNINGS_SHOWN:]),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import time
@@ -50,14 +51,26 @@ class Announcer:
             acquisition.session.on(Event.LOST, time.monotonic())
 
     def notify_cursors(self, acquisition: ActiveAcquisition, now_s: float, *, force: bool = False) -> None:
-        """Send the cursors to producer and readers if they changed (force: in any case)."""
+        """Send refused frames, then the cursors to producer and readers if they changed (force: in any case)."""
         published = acquisition.last_ack[0].published
         ack = acquisition.ack(now_s, force=force)
+        self._notify_refused(acquisition)  # before the ack, and after the cursors in it were read
         if ack is None:
             return
         self.notify(acquisition, ack)
         if ack.cursors.published != published:
             self.publish(acquisition, {"t": "published", "published": ack.cursors.published})
+
+    def _notify_refused(self, acquisition: ActiveAcquisition) -> None:
+        errors: list[Error] = []
+        for refused in acquisition.log.notes.take_refusals():
+            error, last = _error(refused, acquisition.dataset_id, fatal=False), errors[-1] if errors else None
+            if last is not None and (last.code, (last.number or 0) + last.count) == (error.code, error.number):
+                errors[-1] = dataclasses.replace(last, count=last.count + 1)
+            else:
+                errors.append(error)
+        for error in errors:
+            self.notify(acquisition, error)
 
     def acknowledge(self, acquisition: ActiveAcquisition) -> None:
         """Send the cursors again, whether they changed or not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from acqstream.errors import AcqStreamError, FrameRefused, StorageError
+from acqstream.errors import AcqStreamError, StorageError
 
 
 class ExitStatus(enum.IntEnum):
@@ -17,6 +17,6 @@ class ExitStatus(enum.IntEnum):
 
 def exit_status_of(error: AcqStreamError | None) -> ExitStatus:
     """Return what the error that ended an acquisition (None: it ended in order) means for the daemon."""
-    if error is None or isinstance(error, FrameRefused):
+    if error is None:
         return ExitStatus.SUCCESS
     return ExitStatus.STORAGE if isinstance(error, StorageError) else ExitStatus.FAULT

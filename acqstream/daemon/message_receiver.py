@@ -70,7 +70,7 @@ class MessageReceiver:
                 self._handler.handle(Peer(identity, encoding), request)
         except (ProtocolError, FrameRefused) as error:
             self._reception.drain()
-            self._handler.refuse(Peer(identity, encoding), fields, error)
+            self._handler.refuse(Peer(identity, encoding), fields, error, self._reception.dropped_bytes)
         except zmq.ZMQError:
             raise
         except Exception as error:  # noqa: BLE001 - one message must not end everybody's acquisitions

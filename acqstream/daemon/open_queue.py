@@ -214,6 +214,7 @@ class OpenQueue:
             acquisition.log.notes.warn("resume_keeps", kept)
         if acquisition.session.state is not AcquisitionState.OPENING:
             self._announcer.notify(acquisition, acquisition.opened())
+            acquisition.log.notes.repeat_refusals()
             self._announcer.acknowledge(acquisition)  # the cursors that went over the old connection may be lost
             self._announcer.notify_warnings_again(acquisition)
 

@@ -7,6 +7,7 @@ epoch of the last opening.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from acqstream.errors import (
     ProtocolError,
     StorageError,
 )
+from acqstream.integrity.recovery import recover
 from acqstream.log.followers import Followers
 from acqstream.log.log import Log
 from acqstream.log.state_file import DatasetState, read_receipt, read_state
@@ -41,6 +43,8 @@ from acqstream.model.status import SpaceLevel
 from acqstream.model.view_spec import ViewSpec, stored_views
 from acqstream.protocol.mirrors import parse_views
 from acqstream.protocol.session import Session
+
+logger = logging.getLogger("acqstream.recovery")
 
 TAKEOVER_EPOCHS = 1_000_000
 """More than the connections of a producer while one daemon runs, so a replaced producer never catches up."""
@@ -96,7 +100,7 @@ class OpenRequests:
             text = f"{len(in_use)} acquisitions are open, and max_acquisitions is {self._config.max_acquisitions}"
             raise AcquisitionRefused(text, code="denied")
         if stored is not None:
-            return _plan_resume(spec, *stored, left_out=left_out)
+            return _plan_resume(spec, stored[0], self._recovered(*stored, spec), left_out=left_out)
         if spec.resume and spec.epoch > 0:
             raise ProtocolError(f"acquisition {spec.dataset_id!r} is not in this data directory", code="unknown_ds")
         warnings = self._check_mirrors(spec)
@@ -105,6 +109,19 @@ class OpenRequests:
             warnings.append(("nothing_to_resume", text))
         folder = self._directory.choose(spec.name, number_if_taken=spec.number_if_taken, in_use=set(in_use))
         return OpenPlan(folder, replace(spec, name=folder.name), warnings=warnings, left_out=left_out)
+
+    def _recovered(self, folder: Path, state: DatasetState, spec: AcquisitionSpec) -> DatasetState:
+        """Return the state of a dataset that no run here writes, put in order as after a crash if its disk had failed.
+
+        Raises CorruptDataset, StorageError.
+        """
+        is_failed = state.state is AcquisitionState.FAILED and spec.dataset_id != state.dataset_id
+        if not is_failed and not state.state.writing:  # writing: the end could not be noted on the disk
+            return state
+        report = recover(folder, self._resources.disk, is_failed=is_failed)
+        if report is not None:
+            logger.warning("recovered %s", report)
+        return read_state(str(folder))
 
     def start(self, peer: Peer, plan: OpenPlan) -> ActiveAcquisition:
         """Create the acquisition of a plan; its files are made by the log's thread. Raises AcquisitionRefused."""
@@ -270,7 +287,7 @@ def _stored_views(state: DatasetState) -> tuple[ViewSpec, ...]:
 
 
 def _is_resumable(state: DatasetState, spec: AcquisitionSpec) -> bool:
-    """Return True for an interrupted dataset, and for another producer also if it ended with an error."""
+    """Return True for an interrupted dataset, as a failed one is now; for another producer also after an error."""
     is_other = spec.dataset_id != state.dataset_id
     return state.state is AcquisitionState.INTERRUPTED or (is_other and state.state is AcquisitionState.ERRORED)
 

@@ -36,35 +36,45 @@ class Reception:
         self._registry = registry
         self._announcer = announcer
         self._scrap = memoryview(bytearray(_SCRAP_BYTES))
+        self.dropped_bytes = 0  # of the message whose parts were dropped last
         self.is_draining = False  # parts of the message are left: `drain` comes before anything is received
 
     def receive(self, peer: Peer, request: Frame | FrameBatch, *, has_payload: bool) -> None:
-        """Store one frame, or many. Raises FrameRefused or ProtocolError; the payload may then not be taken yet."""
+        """Store one frame, or many, and refuse those that cannot be stored.
+
+        Raises FrameRefused or ProtocolError for a message that breaks the protocol; the payload may then not be taken.
+        """
         acquisition = self._registry.of_producer(peer, request.dataset_id)
-        if has_payload == (request.place is not None):
-            number = request.header.number if isinstance(request, Frame) else request.first
-            text = (
-                "a frame has two parts, header and pixels, or one that names the place of its pixels in shared memory"
-            )
-            raise FrameRefused(text, code="payload_size", number=number)
         try:
-            if isinstance(request, Frame):
-                self._receive_one(acquisition, request)
-            else:
-                self._receive_many(acquisition, request)
+            self._receive(acquisition, request, has_payload=has_payload)
         except AcqStreamError as error:
             if acquisition.log.error is None and getattr(error, "code", "") != "closing":
                 raise
             self.drain()  # the log has ended: the supervisor reports why
 
+    def _receive(self, acquisition: ActiveAcquisition, request: Frame | FrameBatch, *, has_payload: bool) -> None:
+        try:
+            if has_payload == (request.place is not None):
+                text = "it has two parts, header and pixels, or one that names the place of its pixels in shared memory"
+                raise FrameRefused(f"frame {request.first}: {text}", code="payload_size", number=request.first)
+            if isinstance(request, Frame):
+                self._receive_one(acquisition, request)
+            else:
+                self._receive_many(acquisition, request)
+        except FrameRefused as error:  # all frames of the message
+            acquisition.refuse(error, request.count, request.payload_bytes // request.count)
+            self.drain()
+
     def drain(self) -> bool:
         """Drop parts of the message, a limited number; True if none is left."""
+        if not self.is_draining:
+            self.dropped_bytes = 0
         self.is_draining = True
         for _ in range(MAX_PARTS_AT_ONCE):
             if not self._socket.get(zmq.RCVMORE):
                 self.is_draining = False
                 return True
-            self._socket.recv_into(self._scrap)  # what is too long for the scrap is cut off
+            self.dropped_bytes += self._socket.recv_into(self._scrap)  # what is too long for the scrap is cut off
         return False
 
     def _receive_one(self, acquisition: ActiveAcquisition, frame: Frame) -> None:
@@ -79,36 +89,43 @@ class Reception:
         acquisition.shape_watch.note(header)
 
     def _receive_many(self, acquisition: ActiveAcquisition, batch: FrameBatch) -> None:
-        """In one piece where all is in order, else frame by frame: the ones before the first bad one are stored."""
+        """In one piece where all is in order, else frame by frame: bad ones are refused, the others stored."""
         log = acquisition.log
         if batch.payload_bytes > self._max_payload_bytes:
             text = f"{batch.count} frames of {batch.frame_bytes} bytes are more than one message may hold"
             raise FrameRefused(text, code="payload_size", number=batch.first)
-        if batch.refused is None and acquisition.session.takes_run(
-            batch.headers, log.received, log.received_payload_bytes
-        ):
+        run = batch.run
+        if run is not None and acquisition.session.takes_run(run, log.received, log.received_payload_bytes):
             shared = self._shared_payload(acquisition, batch)
-            slot = log.reserve_run(batch.headers)
+            slot = log.reserve_run(run)
             if slot is not None:
-                self._take(slot, batch.headers[0], shared)
-                acquisition.shape_watch.note(batch.headers[0])
+                self._take(slot, run[0], shared)
+                acquisition.shape_watch.note(run[0])
                 return
         pixels = self._shared_payload(acquisition, batch)
         if pixels is None:
             pixels = memoryview(bytearray(batch.payload_bytes))
             self._fill(pixels, batch.first, f"{batch.count} frames of {batch.frame_bytes} bytes")
         for position, header in enumerate(batch.headers):
-            if not self._is_due(acquisition, header):
-                continue
             start = position * batch.frame_bytes
-            part = pixels[start : start + batch.frame_bytes]
-            if batch.place is not None:
-                log.adopt(header, part)
-            else:  # the memory of the message is in no budget: it goes now
-                log.reserve(header).fill(part)
-            acquisition.shape_watch.note(header)
-        if batch.refused is not None:
-            raise batch.refused
+            try:
+                self._take_part(acquisition, header, pixels[start : start + batch.frame_bytes], batch)
+            except FrameRefused as error:
+                acquisition.refuse(error, 1, batch.frame_bytes)
+
+    def _take_part(
+        self, acquisition: ActiveAcquisition, header: FrameHeader | FrameRefused, part: memoryview, batch: FrameBatch
+    ) -> None:
+        """Store one frame of a batch. Raises FrameRefused."""
+        if isinstance(header, FrameRefused):
+            raise header
+        if not self._is_due(acquisition, header):
+            return
+        if batch.place is not None:
+            acquisition.log.adopt(header, part)
+        else:  # the memory of the message is in no budget: it goes now
+            acquisition.log.reserve(header).fill(part)
+        acquisition.shape_watch.note(header)
 
     def _shared_payload(self, acquisition: ActiveAcquisition, batch: FrameBatch) -> memoryview | None:
         """The pixels of a batch that lie in shared memory; None if they come as a message part."""
@@ -131,7 +148,9 @@ class Reception:
     def _is_due(self, acquisition: ActiveAcquisition, header: FrameHeader) -> bool:
         """False for frames to be dropped. Raises FrameRefused."""
         log = acquisition.log
-        verdict, refusal = acquisition.session.judge(header, log.received, log.received_payload_bytes)
+        verdict, refusal = acquisition.session.judge(
+            header.number, header.payload_bytes, log.received, log.received_payload_bytes
+        )
         if refusal is not None:
             raise FrameRefused(refusal.text, code=refusal.code, number=header.number)
         if verdict is Verdict.KNOWN:

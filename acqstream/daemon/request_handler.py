@@ -121,25 +121,39 @@ class RequestHandler:
         except AcqStreamError as error:
             self._announcer.send_error(peer, getattr(request, "dataset_id", None), error)
 
-    def refuse(self, peer: Peer, fields: Mapping[str, Any], error: ProtocolError | FrameRefused) -> None:
-        """Refuse a message. A producer's own bad frame ends its acquisition; other messages end none."""
+    def refuse(
+        self, peer: Peer, fields: Mapping[str, Any], error: ProtocolError | FrameRefused, payload_bytes: int
+    ) -> None:
+        """Refuse a message, with a payload of so many bytes.
+
+        A bad frame of a producer costs that frame; one that breaks the protocol ends the acquisition.
+        """
         dataset_id, _ = self._sender(peer, fields)
         try:
-            if self._opens.defer(peer, dataset_id, partial(self._refuse, peer, fields, error)):
+            if self._opens.defer(peer, dataset_id, partial(self._refuse, peer, fields, error, payload_bytes)):
                 return
         except AcqStreamError as busy:
             self._announcer.send_error(peer, dataset_id, busy)
         else:
-            self._refuse(peer, fields, error)
+            self._refuse(peer, fields, error, payload_bytes)
 
-    def _refuse(self, peer: Peer, fields: Mapping[str, Any], error: ProtocolError | FrameRefused) -> None:
+    def _refuse(
+        self, peer: Peer, fields: Mapping[str, Any], error: ProtocolError | FrameRefused, payload_bytes: int
+    ) -> None:
         dataset_id, acquisition = self._sender(peer, fields)
         if acquisition is not None and fields.get("t") in ("frame", "frames", "skip"):
             if error.code == "unknown_ds":  # the `open` was not answered when the frame came
                 number = fields["n"]
                 text = f"frame {number} came before the acquisition was opened"
                 error = FrameRefused(text, code="limit_exceeded", number=number)
-            self._end_refused(acquisition, error)
+            try:
+                if not isinstance(error, FrameRefused):
+                    raise error
+                count = fields["count"] if fields["t"] == "frames" else 1
+                acquisition.refuse(error, count, payload_bytes // count)
+            except AcqStreamError as fault:
+                if acquisition.log.error is None:  # else the supervisor reports that one
+                    self._end_refused(acquisition, fault)
         else:
             self._announcer.send_error(peer, dataset_id, error)
 

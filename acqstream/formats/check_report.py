@@ -33,7 +33,8 @@ class CheckReport:
 
     frame_numbers are the frame numbers by row (order of arrival); empty: they are the same. on_progress gets what is
     being done, how much of it is done and how much there is: bytes, a total of 0 where that is not known. own_files are
-    the files that belong to the dataset.
+    the files that belong to the dataset. refused_places: number of the stack file and offset of the pixels of frames
+    that were refused after they had been written; no index entry names them.
     """
 
     on_progress: Callable[[str, int, int], None] = lambda _phase, _done, _total: None
@@ -43,6 +44,7 @@ class CheckReport:
     note_count: int = 0
     frame_numbers: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
     own_files: set[Path] = field(default_factory=set)
+    refused_places: set[tuple[int, int]] = field(default_factory=set)
 
     def add_problem(
         self, path: Path | ReadPlace | str, text: str, *, offset: int | None = None, row: int | None = None

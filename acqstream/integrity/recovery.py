@@ -55,14 +55,16 @@ class RecoveryReport:
     lost: list[int] = field(default_factory=list)
 
 
-def recover(folder: Path, disk: Disk | None = None) -> RecoveryReport | None:
+def recover(folder: Path, disk: Disk | None = None, *, is_failed: bool = False) -> RecoveryReport | None:
     """Put one dataset in order; None if that is not needed, or if it is being written now.
+
+    is_failed: also one that has failed, so that it can be resumed.
 
     Raises CorruptDataset if journal or state are not ours, StorageError if the disk fails.
     """
     disk = disk or LocalDisk()
     state = read_state(str(folder))
-    if not state.state.writing:
+    if not (state.state.writing or (is_failed and state.state is AcquisitionState.FAILED)):
         return None
     path = str(folder / journal.JOURNAL_NAME)
     if not os.path.exists(path):
@@ -110,16 +112,18 @@ class _Recovery:
             rest = self._index_from(index_end)
             if indexed < len(frames) or len(records) < len(content.records) or rest.strip(b"\0"):
                 records, new_entries = self._settle(content, _records_of_first_frames(records, indexed), rest)
+            unforced = entries.offsets[max(0, indexed - journal.MAX_UNFORCED_ENTRIES)] if indexed else 0
             last_pages = self._last_pages(records)
         finally:
             self._stacks.close()
         self._finish_stacks(last_pages)
         self._journal.sync()  # first: it may hold gaps that only the page cache has, before frames that are indexed now
-        self._write_index(index_end, new_entries)
+        self._write_index(unforced, index_end, new_entries)
         self._write_journal(content.records, records)
         self.report.published = journal.next_number(records)
         # The state last: if this is cut short before, it still says "running", and recovery starts again.
-        reason = f"the writer died; {self.report.published} frames were published"
+        why = "the writer died" if self._state.state.writing else self._state.reason
+        reason = f"{why}; {self.report.published} frames were published"
         remove_receipt(self._disk, self._folder)
         write_state(
             self._disk,
@@ -256,11 +260,16 @@ class _Recovery:
         file.close()
         finish_file(self._disk, path, self._layout.finish(None)[0], align_up(header.end))
 
-    def _write_index(self, end: int, new_entries: bytes) -> None:
+    def _write_index(self, unforced: int, end: int, new_entries: bytes) -> None:
+        """Write the entries from byte `unforced` on again: after a failed sync a lost one can still be read."""
         path = os.path.join(self._stack_folder, ndtiff.INDEX_NAME)
         index = AppendFile(self._disk, path, create=not os.path.exists(path), end=end)
         try:
             index.cut(end)
+            if unforced < end:
+                file = ReadFile(Path(path))
+                index.rewrite(unforced, file.read(unforced, end - unforced))
+                file.close()
             if new_entries:
                 index.append(new_entries)
             index.sync()
@@ -268,14 +277,18 @@ class _Recovery:
             index.close()
 
     def _write_journal(self, old: NDArray[np.void], records: NDArray[np.void]) -> None:
-        """Only what differs is written: a crash in between must not lose the records that are good."""
+        """Only the end and what differs is written: a crash in between must not lose the records that are good.
+
+        See `_write_index` for `unforced`.
+        """
         common, size = min(len(old), len(records)), journal.RECORD_BYTES
-        before, after = (rows[:common].view(f"V{size}") for rows in (old, records))
+        unforced = max(0, common - journal.MAX_UNFORCED_ENTRIES)
+        before, after = (rows[:unforced].view(f"V{size}") for rows in (old, records))
         for position in np.flatnonzero(before != after).tolist():
-            self._journal.rewrite(
-                journal.HEADER_BYTES + position * size, journal.stored_bytes(records[position : position + 1])
-            )
+            stored = journal.stored_bytes(records[position : position + 1])
+            self._journal.rewrite(journal.HEADER_BYTES + position * size, stored)
         self._journal.cut(journal.HEADER_BYTES + common * size)
+        self._journal.rewrite(journal.HEADER_BYTES + unforced * size, journal.stored_bytes(records[unforced:common]))
         self._journal.append(journal.stored_bytes(records[common:]))
         self._journal.mark(clean=True)
         self._journal.sync()

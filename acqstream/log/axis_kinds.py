@@ -20,6 +20,7 @@ class AxisKinds:
 
     def __init__(self) -> None:
         self._kinds: dict[str, type] = {}
+        self._newest: tuple[int, list[str]] = (0, [])  # names that were new in the frame of this number
 
     def check(self, axes: Axes, number: int) -> None:
         """Check the axes of frame `number`, and remember the kinds that are new.
@@ -30,7 +31,18 @@ class AxisKinds:
         for name, value in axes.items():
             kind = kinds.get(name)
             if kind is not value.__class__:
-                self._check_new(name, kind, value, number)
+                try:
+                    self._check_new(name, kind, value, number)
+                except FrameRefused:
+                    self.forget(number)
+                    raise
+
+    def forget(self, number: int) -> None:
+        """Forget the kinds that were new in this frame, the last one that was checked: it was not stored."""
+        if self._newest[0] == number:
+            for name in self._newest[1]:
+                self._kinds.pop(name, None)
+            self._newest = (0, [])
 
     def check_run(self, frames: FrameRun) -> None:
         """`check` for each of these frames."""
@@ -53,6 +65,9 @@ class AxisKinds:
                 text = f"frame {number}: axis {name!r} is new, and the dataset has {len(self._kinds)} axes already"
                 raise FrameRefused(text, code="bad_header", number=number)
             self._kinds[name] = str if isinstance(value, str) else int
+            if self._newest[0] != number:
+                self._newest = (number, [])
+            self._newest[1].append(name)
             return
         if not isinstance(value, kind):
             text = f"frame {number}: axis {name!r} was {_WORDS[kind]} in the frames before, now it is {value!r:.60}"

@@ -16,8 +16,8 @@ from acqstream.log.threads import make_thread
 class ChecksumWorker:
     """Computes the checksums of groups in the order they come and compares them with the producer's.
 
-    A group's `checksums` and `metadata_checksums` are complete once `wait` returned for it; its `mismatch` is the first
-    difference.
+    A group's `checksums` and `metadata_checksums` are complete once `wait` returned for it; differences are kept in its
+    `refused`.
     """
 
     def __init__(self, name: str, on_error: Callable[[BaseException], None]) -> None:
@@ -35,6 +35,7 @@ class ChecksumWorker:
             group.checked.clear()
             group.checksums.clear()
             group.metadata_checksums.clear()
+            group.refused.clear()
         group.is_checking = True
         with self._condition:
             self._queue.append(group)
@@ -76,18 +77,19 @@ def _check(group: Group) -> None:
         group.checksums += digests
         group.metadata_checksums += words
         for what, ours, sent in (("pixels", digests, frames.checksums), ("metadata", words, frames.metadata_checksums)):
-            if group.mismatch is None and ours != sent and (wrong := _first_difference(ours, sent)) is not None:
-                number = frames.number + wrong
-                text = f"frame {number}: {what} have checksum {ours[wrong]:016x}, the producer sent {sent[wrong]:016x}"
-                if group.outside is not None and what == "pixels":
-                    text += "; its place in shared memory was changed before it was acknowledged"
-                refused = FrameRefused(text, code="checksum", number=number)
-                group.mismatch = (number - group.first_number, refused)
-        if group.mismatch is not None:
-            return
+            if ours != sent:
+                _note_differences(group, frames.number, what, (ours, sent))
 
 
-def _first_difference(digests: Sequence[int], sent: Sequence[int | None]) -> int | None:
-    """Position of the first checksum that is not the one sent with its frame, where there was one."""
-    pairs = enumerate(zip(digests, sent, strict=True))
-    return next((position for position, (ours, theirs) in pairs if theirs is not None and ours != theirs), None)
+def _note_differences(
+    group: Group, first: int, what: str, checksums: tuple[Sequence[int], Sequence[int | None]]
+) -> None:
+    """Refuse the frames from number `first` on whose checksums are not those that were sent with them."""
+    for number, (ours, sent) in enumerate(zip(*checksums, strict=True), first):
+        if sent is None or ours == sent:
+            continue
+        text = f"frame {number}: {what} have checksum {ours:016x}, the producer sent {sent:016x}"
+        if group.outside is not None and what == "pixels":
+            text += "; its place in shared memory was changed before it was acknowledged"
+        refused = FrameRefused(text, code="checksum", number=number)
+        group.refused.setdefault(number - group.first_number, refused)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from acqstream.errors import AcqStreamError, DiskFull, FrameRefused
+from acqstream.errors import AcqStreamError, DiskFull
 from acqstream.model.receipt import Status
 
 
@@ -23,11 +23,10 @@ class CloseRequest:
     def resolve(self, error: AcqStreamError | None, no_space: DiskFull | None) -> tuple[Status, str]:
         """Status and reason of the receipt.
 
-        error is the first one of the acquisition: a refused frame leaves it interrupted, to be resumed. no_space is the
-        error for which received frames were left out.
+        error is the first one of the acquisition. no_space is the error for which received frames were left out.
         """
         if error is not None:
-            return ("interrupted" if isinstance(error, FrameRefused) else "failed"), str(error)
+            return "failed", str(error)
         if no_space is None:
             return self.status, self.reason
         status, reason = self.status, self.reason

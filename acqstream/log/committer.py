@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from acqstream.errors import FrameRefused, StorageError
+from acqstream.errors import StorageError
 from acqstream.formats.ndtiff.layout import NDTiffLayout, index_pixel_type
-from acqstream.formats.ndtiff.placement import Pages
+from acqstream.formats.ndtiff.placement import Page
 from acqstream.log import journal
 from acqstream.log.group import Gap, Group
 from acqstream.log.growing_journal import GrowingJournal
@@ -48,7 +48,7 @@ class CommitEvents:
     """The events of a committer, called in its own thread."""
 
     published: Callable[[Sequence[Group | Gap], int], None]  # entries, next frame number
-    durable: Callable[[int], None]  # next frame number
+    durable: Callable[[], None]  # all that is published
     idle: Callable[[], None]  # a batch was dealt with
     warning: Callable[[str, str], None]  # code and text of trouble that loses nothing
     error: Callable[[BaseException], None]  # ends the thread
@@ -58,7 +58,8 @@ class Committer:
     """Runs one commit at a time, while the writer continues.
 
     A failed sync leaves the batch in `failed`, and the writer writes it elsewhere. On a full disk the thread waits at
-    the gate. Every other error ends the thread. records_hash covers all published journal records.
+    the gate. Every other error ends the thread. records_hash covers all published journal records, forced_root is
+    its digest when they were forced last.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Committer:
         self._gate = gate
         self._events = events
         self.records_hash = hashlib.sha256()
+        self.forced_root = ""
         self._condition = threading.Condition()
         self._batch: Batch | None = None
         self._task: Callable[[], None] | None = None
@@ -99,6 +101,7 @@ class Committer:
         """Before the first batch: everything below `number` was published and forced in an earlier run."""
         self.published = self._durable = number
         self.records_hash.update(records)
+        self.forced_root = self.records_hash.hexdigest()
 
     def take_failed(self) -> Batch | None:
         """The batch whose stack could not be forced, if any, to be written elsewhere."""
@@ -158,12 +161,10 @@ class Committer:
             except StorageError as error:
                 self.failed = (batch, error)
                 return
-        refused = _wait_for_checksums(batch)
+        for group in batch.groups():
+            group.checked.wait()
         if batch.entries:
             self._publish(batch)
-        if refused is not None:
-            self._force()  # the last commit of this acquisition
-            raise refused
         if batch.stack is not None:
             if batch.is_last_of_stack:
                 self._finish(batch.stack)
@@ -172,25 +173,26 @@ class Committer:
                     self._stacks.prepare()
 
     def _publish(self, batch: Batch) -> None:
-        records, pages = _records(batch)
+        records, groups = _records(batch), batch.groups()
         journal_end = self._journal.end
         self._gate.run(lambda: self._journal.append(records))
-        self._tail.has_gap |= any(isinstance(entry, Gap) for entry in batch.entries)
-        if pages and batch.stack is not None:
-            layout = self._layout()
-            entries = b"".join(layout.index_entries(group_pages, batch.stack.name) for group_pages in pages)
+        self._tail.has_gap |= any(isinstance(entry, Gap) or bool(entry.refused) for entry in batch.entries)
+        if groups and batch.stack is not None:
+            layout, name = self._layout(), batch.stack.name
+            entries = b"".join(layout.index_entries(group.filled_pages, name, group.refused) for group in groups)
             try:
                 if self._tail.has_gap:
                     self._force_journal()
-                self._gate.run(lambda: self._index.append(entries))
+                if entries:
+                    self._gate.run(lambda: self._index.append(entries))
             except StorageError:
                 self._journal.cut(journal_end)
                 raise
-            batch.stack.last_page = pages[-1][-1]
+            batch.stack.last_page = _last_page(groups) or batch.stack.last_page
         self.records_hash.update(records)
         self.published = batch.next_number
         self._events.published(batch.entries, batch.next_number)
-        self._tail.add(pages)
+        self._tail.add([group.filled_pages for group in groups])
         if self._tail.must_be_forced:
             self._force()
 
@@ -207,7 +209,8 @@ class Committer:
         self._index.sync()
         self._tail.reset()
         self._durable = published
-        self._events.durable(published)
+        self.forced_root = self.records_hash.hexdigest()
+        self._events.durable()
 
     def _force_journal(self) -> None:
         """Force the journal before an entry after a gap goes into the index.
@@ -225,39 +228,37 @@ class Committer:
         return self._tail.due_in_s() if self._durable < self.published else None
 
 
-def _wait_for_checksums(batch: Batch) -> FrameRefused | None:
-    """Wait for the checksums of all groups; at the first difference, cut the batch before that frame."""
-    for number, group in enumerate(batch.entries):
-        if not isinstance(group, Group):
-            continue
-        group.checked.wait()
-        if group.mismatch is not None:
-            position, refused = group.mismatch
-            group.cut(position)
-            batch.entries = batch.entries[: number + (position > 0)]
-            return refused
-    return None
-
-
-def _records(batch: Batch) -> tuple[bytes, list[Pages]]:
-    """Journal records of the batch, and the pages to publish in the index."""
-    records: list[bytes] = []
-    pages: list[Pages] = []
+def _records(batch: Batch) -> bytes:
+    """Journal records of the batch."""
+    records = bytearray()
     for entry in batch.entries:
         if isinstance(entry, Gap):
-            records.append(journal.encode_skip(entry.first_number, entry.count))
+            first, count = entry.first_number, entry.count
+            records += journal.encode_hole(first) if entry.is_refused else journal.encode_skip(first, count)
             continue
         assert batch.stack is not None
-        assert entry.pages is not None
-        pages.append(entry.pages)
-        pixel_type = index_pixel_type(entry.pages.frames.pixel_type)
-        records.append(
-            journal.encode_frames(
-                entry.pages,
-                entry.checksums,
-                entry.metadata_checksums,
-                stack=batch.stack.number,
-                pixel_type=pixel_type,
-            )
+        start, pixel_type = len(records), index_pixel_type(entry.filled_pages.frames.pixel_type)
+        records += journal.encode_frames(
+            entry.filled_pages,
+            entry.checksums,
+            entry.metadata_checksums,
+            stack=batch.stack.number,
+            pixel_type=pixel_type,
         )
-    return b"".join(records), pages
+        for position, refused in entry.refused.items():
+            at = start + position * journal.RECORD_BYTES
+            page = entry.filled_pages[position]  # it stays in the chain of pages
+            records[at : at + journal.RECORD_BYTES] = journal.encode_hole(
+                refused.number, stack=batch.stack.number, offset=page.pixels, directory=page.directory
+            )
+    return bytes(records)
+
+
+def _last_page(groups: Sequence[Group]) -> Page | None:
+    """The last page that is published, None without one."""
+    for group in reversed(groups):
+        pages = group.filled_pages
+        for position in reversed(range(len(pages))):
+            if position not in group.refused:
+                return pages[position]
+    return None

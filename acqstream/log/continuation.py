@@ -30,7 +30,7 @@ from acqstream.log.state_file import MAX_GAPS_NOTED
 from acqstream.model.receipt import MissingFrames
 from acqstream.storage.read_file import ReadFile
 
-_LOST_REASON = "skipped before the writer was interrupted"
+_LOST_REASON = "skipped or refused before the writer was interrupted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +92,13 @@ def read_continuation(
 
 def _counts(records: NDArray[np.void], is_frame: NDArray[np.bool_], gaps: tuple[MissingFrames, ...]) -> ReceiptCounts:
     counts = ReceiptCounts()
-    counts.published = counts.durable = journal.next_number(records)
-    counts.stored = counts.durable_stored = int(np.count_nonzero(is_frame))
-    counts.skipped = counts.published - counts.stored
+    counts.published = journal.next_number(records)
+    counts.stored = int(np.count_nonzero(is_frame))
+    counts.refused = int(np.count_nonzero(records["flags"] == journal.HOLE))
+    counts.skipped = counts.published - counts.stored - counts.refused
     counts.payload_bytes = int(records["length"].sum())
     counts.without_checksum = int(records["own_checksum"][is_frame].sum())
+    counts.note_forced()
     numbers = records["number"][is_frame].astype(np.int64)
     counts.restore_gaps(list(itertools.islice(_gaps(numbers, counts.published, gaps), MAX_GAPS_NOTED)))
     return counts

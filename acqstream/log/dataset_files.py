@@ -102,19 +102,21 @@ class DatasetFiles:
             raise StorageError.wrap(error, folder, "cannot force the folder's name to the disk") from error
 
     def force(self) -> None:
-        """Force journal and index. Done already, unless the run ended with an error. Raises StorageError."""
+        """Force journal and index; after a failed sync it fails for ever. Raises StorageError."""
         self.journal.sync()
         self.index.sync()
 
     def write_end(self, receipt: Receipt, state: AcquisitionState, gaps: tuple[MissingFrames, ...]) -> None:
-        """Write receipt and final state, mark the journal clean. May be tried again. Raises StorageError."""
+        """Write receipt and final state, mark a forced journal clean. May be tried again. Raises StorageError."""
         if state is not AcquisitionState.INTERRUPTED:
             content = dump_ascii(receipt.as_dict())
             replace_file(self._disk, os.path.join(self._folder, RECEIPT_NAME), content)
         final = dataclasses.replace(self._state, state=state, reason=receipt.reason, gaps=gaps)
         write_state(self._disk, self._folder, final)
-        self.journal.mark(clean=True)
-        self.journal.sync()
+        if receipt.is_forced:
+            self.journal.mark(clean=True)
+            if self.journal.sync_error is None:
+                self.journal.sync()
 
     def close(self) -> None:
         """Close the files and release the lock. Raises StorageError."""

@@ -14,12 +14,22 @@ from acqstream.model.receipt import END_STATES, MissingFrames, Receipt
 
 
 class Finalizer:
-    """Finishes a dataset. Failures in parts that it can miss are warnings; all others fail the acquisition."""
+    """Finishes a dataset. Failures in parts that it can miss are warnings; all others fail the acquisition.
 
-    def __init__(self, gate: SpaceGate, notes: LogNotes, fail: Callable[[BaseException], None]) -> None:
+    note_forced is called when journal and index were forced: only then is all that was published durable.
+    """
+
+    def __init__(
+        self,
+        gate: SpaceGate,
+        notes: LogNotes,
+        fail: Callable[[BaseException], None],
+        note_forced: Callable[[], None],
+    ) -> None:
         self._gate = gate
         self._notes = notes
         self._fail = fail
+        self._note_forced = note_forced
 
     def finish_stacks(self, stacks: Stacks, header_alone: bytes) -> None:
         """Cut all stack files to their length; header_alone is of the one that a dataset without frames keeps.
@@ -46,7 +56,8 @@ class Finalizer:
     def _write(
         self, files: DatasetFiles, make_receipt: Callable[[], Receipt], gaps: tuple[MissingFrames, ...]
     ) -> Receipt:
-        self._guard(files.force)  # once: after a failed sync another one would report success
+        if self._guard(files.force):
+            self._note_forced()
         receipt = make_receipt()
         if not self._guard(lambda: self._twice(lambda: files.write_end(receipt, END_STATES[receipt.status], gaps))):
             receipt = make_receipt()

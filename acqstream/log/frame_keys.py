@@ -55,8 +55,12 @@ class FrameKeys:
         return True
 
     def discard(self, axes: Axes) -> None:
-        """Take back a key added just now (its frame was not stored)."""
-        self._recent.discard(self._digest(axes))
+        """Take back a key (its frame was not stored)."""
+        digest = self._digest(axes)
+        self._recent.discard(digest)
+        for at, run in enumerate(self._runs):
+            if _holds(run, digest):
+                self._runs[at] = np.delete(run, run.searchsorted(np.uint64(digest)))
 
     def discard_run(self, frames: FrameRun) -> None:
         """Take back what `add_run` has added just now."""

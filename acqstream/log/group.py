@@ -10,6 +10,7 @@ from acqstream.errors import FrameRefused
 from acqstream.formats.ndtiff.layout import NDTiffLayout
 from acqstream.formats.ndtiff.placement import BLOCK_BYTES, Pages, Placement
 from acqstream.log.ring import Span
+from acqstream.model.frame_header import FrameHeader
 
 
 @dataclass(slots=True, eq=False)
@@ -29,7 +30,7 @@ class Group:
     checksums: list[int] = field(default_factory=list)  # of the pixels
     metadata_checksums: list[int] = field(default_factory=list)
     checked: threading.Event = field(default_factory=threading.Event)
-    mismatch: tuple[int, FrameRefused] | None = None
+    refused: dict[int, FrameRefused] = field(default_factory=dict)  # by position: the pixels have another checksum
     memory: memoryview = field(default_factory=lambda: memoryview(b""))
     is_written: bool = False
     is_checking: bool = False  # given to the checksum worker
@@ -55,8 +56,19 @@ class Group:
         return self.placements[-1].frames.next_number
 
     @property
+    def filled_pages(self) -> Pages:
+        """The pages of a group that was filled."""
+        assert self.pages is not None
+        return self.pages
+
+    @property
     def payload_bytes(self) -> int:
         return sum(placement.frames.payload_bytes for placement in self.placements)
+
+    def frame(self, number: int) -> FrameHeader:
+        """The frame of this number."""
+        frames = next(one.frames for one in reversed(self.placements) if one.frames.number <= number)
+        return frames[number - frames.number]
 
     def pixels_of(self, placement: Placement) -> memoryview:
         """The memory of the pixels, back to back."""
@@ -74,17 +86,6 @@ class Group:
         """Write directories, metadata and gaps around the pixels."""
         self.pages = layout.close(self.placements)
         layout.fill(self.memory, self.placements, self.pages)
-
-    def cut(self, count: int) -> None:
-        """Keep the first `count` frames only: the next one was refused. The bytes stay as they are."""
-        kept = []
-        for placement in self.placements:
-            left = self.first_number + count - placement.frames.number
-            if left > 0:
-                kept.append(placement._replace(frames=placement.frames.first(left)))
-        self.placements = kept
-        self.pages = self.pages.first(count) if self.pages is not None else None
-        del self.checksums[count:], self.metadata_checksums[count:]
 
     def pieces(self) -> Sequence[memoryview]:
         """The bytes from `start` to `end`, in complete blocks of block-aligned memory."""
@@ -127,11 +128,16 @@ _SEVERAL = "several reasons"
 
 @dataclass(slots=True, eq=False)
 class Gap:
-    """Frame numbers declared as never coming; takes its place in the order of groups."""
+    """Frame numbers declared as never coming, or one that was refused; takes its place in the order of groups."""
 
     first_number: int
     count: int
     reason: str
+    refused_bytes: int | None = None  # of a refused frame, as its producer counts them
+
+    @property
+    def is_refused(self) -> bool:
+        return self.refused_bytes is not None
 
     @property
     def next_number(self) -> int:
@@ -141,7 +147,8 @@ class Gap:
 def add_gap(entries: MutableSequence[Group | Gap], gap: Gap) -> None:
     """Append a gap to the waiting entries; merge it with the last one where it continues that, to keep them few."""
     last = entries[-1] if entries else None
-    if isinstance(last, Gap) and (last.reason == gap.reason or len(entries) >= MAX_GAP_REASONS):
+    is_like = isinstance(last, Gap) and not (last.is_refused or gap.is_refused)  # these are as many as the window takes
+    if is_like and isinstance(last, Gap) and (last.reason == gap.reason or len(entries) >= MAX_GAP_REASONS):
         last.count += gap.count
         if last.reason != gap.reason:
             last.reason = _SEVERAL

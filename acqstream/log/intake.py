@@ -31,8 +31,8 @@ class Intake:
 
     keys are the axes in use (None: axes may repeat, the later frame wins). on_closed gets every group when its last
     frame was taken, still warm in the processor's cache, except those with pixels outside, which are checked after they
-    were written. table, for followers, gets all groups. received is the next frame number to come; received_frames
-    does not count skipped numbers.
+    were written. table, for followers, gets all groups. received is the next number to come; received_frames does not
+    count gaps. received_payload_bytes counts refused frames, as their producer does.
     """
 
     def __init__(
@@ -100,10 +100,7 @@ class Intake:
     # The producer's side.
 
     def reserve(self, header: FrameHeader) -> Slot:
-        """The place for the next frame. Never blocks; frames within `limit` have memory.
-
-        Raises FrameRefused: gap (not the next number), axis_kind, duplicate_axes, payload_size, limit_exceeded.
-        """
+        """The place for the next frame. Never blocks; frames within `limit` have memory. Raises FrameRefused."""
         with self.condition:
             frames = FrameRun.of([header])
             self._check(header)
@@ -199,19 +196,21 @@ class Intake:
             return  # they were received before something else failed: the writer has them
         self._open.give_back()
         self.condition.notify_all()
+        self._kinds.forget(frames.number)
         if self._keys is not None:
             self._keys.discard_run(frames)
 
-    def skip(self, number: int, count: int, reason: str) -> None:
-        """Frame numbers that will never come. Raises FrameRefused: gap if `number` is not the next, bad_header."""
+    def skip(self, number: int, count: int, reason: str, *, refused_bytes: int | None = None) -> None:
+        """Numbers that will never come, or a frame refused with its payload. Raises FrameRefused: gap, bad_header."""
         with self.condition:
             self._check_turn(number)
             if number + count > MAX_NUMBER:
                 text = f"skip of {count} numbers from {number} on: frame numbers end at {MAX_NUMBER}"
                 raise FrameRefused(text, code="bad_header", number=number)
             self._open.close()
-            self.queue.add_gap(Gap(number, count, reason))
+            self.queue.add_gap(Gap(number, count, reason, refused_bytes))
             self.received += count
+            self.received_payload_bytes += refused_bytes or 0
             self.condition.notify_all()
 
     def limit(self) -> Limit:

@@ -5,7 +5,7 @@ metadata. All is little endian. Version 3 is written; versions 1 and 2 are read,
 
     header (4096 bytes)                        record (64 bytes)
     0   8   magic "ACQJRNL1"                   0   8   frame number
-    8   4   version 1, 2 or 3                  8   4   flags: 1 frame, 2 skip (declared), 4 hole (lost), 8 many (with 2)
+    8   4   version 1, 2 or 3                  8   4   flags: 1 frame, 2 skip (declared), 4 refused, 8 many (with 2)
     12  4   record size 64                     12  4   stack number
     16  64  dataset id, ASCII, NUL padded      16  4   pixel offset in the stack, bytes
     80  4   clean flag: 1 closed, 0 open       20  4   pixel length, bytes
@@ -169,6 +169,11 @@ def encode_skip(first: int, count: int) -> bytes:
     if count > MAX_SINGLE_SKIPS:
         return _encode_gap(first, SKIP | MANY, count)
     return b"".join(_encode_gap(number, SKIP, 0) for number in range(first, first + count))
+
+
+def encode_hole(number: int, *, stack: int = 0, offset: int = 0, directory: int = 0) -> bytes:
+    """The record of a frame that was refused; where its page lies, if it was written before."""
+    return _with_crc(_RECORD.pack(number, HOLE, stack, offset, 0, 0, 0, directory, *[0] * 6))
 
 
 def _encode_gap(number: int, flags: int, count: int) -> bytes:

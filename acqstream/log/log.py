@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from acqstream.errors import AcqStreamError, WriterBehind
+from acqstream.errors import AcqStreamError, FrameRefused, WriterBehind
 from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES
 from acqstream.log.close_outcome import CloseRequest
 from acqstream.log.followers import NO_FOLLOWERS, Followers
@@ -90,10 +90,7 @@ class Log:
     # The producer's side.
 
     def reserve(self, header: FrameHeader) -> Slot:
-        """The place of the next frame's pixels in the file image. Never blocks inside `limit()`.
-
-        Raises FrameRefused for this frame, or the acquisition's first error.
-        """
+        """The next frame's place in the file image. Never blocks inside `limit()`. Raises FrameRefused, or `error`."""
         self._raise_error()
         return self._intake.reserve(header)
 
@@ -138,6 +135,11 @@ class Log:
     def summary(self) -> Mapping[str, Any]:
         """The summary metadata, as merged so far."""
         return self._intake.placing.summary
+
+    def refuse(self, error: FrameRefused, payload_bytes: int = 0) -> None:
+        """Make the next frame a gap, for which another call has raised this error."""
+        self._raise_error()
+        self._intake.skip(error.number, 1, self.notes.refuse(error).reason, refused_bytes=payload_bytes)
 
     def patch_summary(self, summary: Mapping[str, Any]) -> None:
         """Merge into the summary metadata. Raises AcquisitionFailed once frame 0 has come, or if it is too large."""
@@ -245,7 +247,7 @@ class Log:
     @property
     def received_frames(self) -> int:
         """Frames below `received` that have pixels: without the numbers that were skipped."""
-        return self._intake.received_frames
+        return self._intake.received_frames - self._counts.refused_late
 
     def stored_keys(self, at: int) -> KeyPage:
         """Axes of published frames; at: a byte of the index, 0 or `next` of the page before. Bounded disk I/O.
@@ -255,7 +257,7 @@ class Log:
         return read_key_page(self._recording.index_path, at)
 
     def cursors(self) -> Cursors:
-        return Cursors(self._intake.received, self._counts.published, self._counts.durable)
+        return Cursors(self._intake.received, self._counts.published, self._counts.forced.published)
 
     def limit(self) -> Limit:
         """The window: which frames `reserve` will take without blocking."""
@@ -263,8 +265,8 @@ class Log:
 
     def queued(self) -> tuple[int, int]:
         """Frames and pixel bytes received but not published."""
-        frames = self._intake.received - self._counts.published
-        return frames, self._intake.received_payload_bytes - self._counts.payload_bytes
+        counts, received_bytes = self._counts, self._intake.received_payload_bytes
+        return self._intake.received - counts.published, received_bytes - counts.payload_bytes - counts.refused_bytes
 
     def wait_until_open(self, timeout_s: float = 30.0) -> None:
         """Wait until the dataset's files exist. Raises the error that prevented it."""

@@ -25,7 +25,7 @@ class LogMetrics:
     @property
     def durable_frames(self) -> int:
         """Frames with pixels that are durable."""
-        return self._recording.counts.durable_stored
+        return self._recording.counts.forced.stored
 
     @property
     def skipped(self) -> int:

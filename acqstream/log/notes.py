@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from acqstream.errors import FrameRefused
 from acqstream.log.state_file import now_text
 from acqstream.model.receipt import Stall
 from acqstream.storage.watched_disk import MAX_STALLS, SlowCall
 
 MAX_WARNINGS = 1000
+MAX_REFUSALS_TOLD = 100  # each with its reason; later ones are counted
+MAX_REFUSALS_KEPT = 16_384  # for the producer: as many as the window takes
 
 
 class LogNotes:
     """Bounded lists, only ever appended to. Thread-safe; on_change is called after every note.
 
-    warning_counts (by code), n_stalls and stall_s (seconds) also count the notes that the lists have no space for.
+    warning_counts (by code), n_stalls, n_refusals and stall_s (seconds) also count the notes that the lists have no
+    space for.
     """
 
     def __init__(self, on_change: Callable[[], None]) -> None:
@@ -26,6 +31,9 @@ class LogNotes:
         self.warning_counts: dict[str, int] = {}
         self.n_stalls = 0
         self.stall_s = 0.0
+        self.n_refusals = 0
+        self._refusals: deque[FrameRefused] = deque(maxlen=MAX_REFUSALS_KEPT)
+        self._n_untold = 0  # of the last ones, to the producer
         self._lock = threading.Lock()  # an addition to a count is two steps
 
     def warn(self, code: str, text: str) -> None:
@@ -37,6 +45,36 @@ class LogNotes:
             more = "; further warnings are not kept" if is_last else ""
             self.warnings.append((code, text + more, now_text()))
         self._on_change()
+
+    def refuse(self, error: FrameRefused) -> FrameRefused:
+        """Note a frame that is refused. Returns the error; after many with a reason that is the same for all."""
+        with self._lock:
+            self.n_refusals += 1
+            if self.n_refusals > MAX_REFUSALS_TOLD:
+                text = f"frame {error.number}: one of many; their reasons are not kept"
+                error = FrameRefused(text, code=error.code, number=error.number)
+            self._refusals.append(error)
+            self._n_untold = min(self._n_untold + 1, MAX_REFUSALS_KEPT)
+            if self.n_refusals > MAX_REFUSALS_TOLD:
+                self.warning_counts["frame_refused"] += 1
+        if self.n_refusals <= MAX_REFUSALS_TOLD:
+            more = "; further refused frames are counted in the receipt" if self.n_refusals == MAX_REFUSALS_TOLD else ""
+            self.warn("frame_refused", f"frame {error.number} was {error.reason}{more}")
+        self._on_change()
+        return error
+
+    def take_refusals(self) -> list[FrameRefused]:
+        """The refused frames since the last call."""
+        if not self._n_untold:  # in each turn of the loop
+            return []
+        with self._lock:
+            count, self._n_untold = self._n_untold, 0
+            return list(self._refusals)[-count:]
+
+    def repeat_refusals(self) -> None:
+        """Give all that are kept again: the producer may have missed the last ones, and knows their numbers."""
+        with self._lock:
+            self._n_untold = len(self._refusals)
 
     def stall(self, slow: SlowCall) -> None:
         """Note a disk call that stalled and has returned."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from acqstream.errors import DiskFull
+from acqstream.errors import DiskFull, StorageError
 from acqstream.formats.ndtiff.layout import INDEX_NAME
 from acqstream.log.checksums import ChecksumWorker
 from acqstream.log.committer import CommitEvents, Committer
@@ -90,7 +90,7 @@ class Recording:
         self.stacks = Stacks(
             self.disk, dataset.stack_folder(folder), lambda: placing.layout, limit_bytes=stack_limit_bytes
         )
-        self._finalizer = Finalizer(self.gate, self.notes, self._fail)
+        self._finalizer = Finalizer(self.gate, self.notes, self._fail, self._note_durable)
         self._display = DisplayFile(self.disk, folder, self._finalizer.attempt)
         self._committer: Committer | None = None
         self._writer: Writer | None = None
@@ -183,6 +183,8 @@ class Recording:
 
     def _fail(self, error: BaseException) -> None:
         """Keep the first error and stop the writer; nothing after it is published."""
+        if isinstance(error, StorageError) and error.number is None:
+            error.number = self.counts.forced.published
         self.state.fail(error, published=self.counts.published, is_abandoned=self.gate.is_abandoned)
         if self._writer is not None:
             self._writer.stopped.set()
@@ -200,14 +202,20 @@ class Recording:
         self.state.notify()
 
     def _note_published(self, entries: Sequence[Group | Gap], next_number: int) -> None:
+        for group in entries:
+            if isinstance(group, Group):
+                for position, refused in group.refused.items():
+                    group.refused[position] = error = self.notes.refuse(refused)
+                    if self._keys is not None:
+                        with self.intake.condition:
+                            self._keys.discard(group.frame(error.number).axes)  # they are free again
         self.intake.release(entries, next_number)
         self.counts.add(entries)
         self.state.notify()
 
-    def _note_durable(self, next_number: int) -> None:
+    def _note_durable(self) -> None:
         # The same thread publishes, and it forces all that it has published.
-        self.counts.durable_stored = self.counts.stored
-        self.counts.durable = next_number
+        self.counts.note_forced()
         self.state.notify()
 
     # The end.
@@ -218,7 +226,11 @@ class Recording:
         return self._finalizer.write(files, self._make_receipt, tuple(self.counts.gaps))
 
     def _make_receipt(self) -> Receipt:
-        counts, sent = self.counts, self.state.request.sent
+        counts, forced, sent = self.counts, self.counts.forced, self.state.request.sent
+        root = ""
+        if self._committer is not None:
+            is_forced = forced.published == counts.published
+            root = self._committer.records_hash.hexdigest() if is_forced else self._committer.forced_root
         status, reason = self.state.resolve()
         settings = {
             **self._dataset.settings,
@@ -234,14 +246,15 @@ class Recording:
             status=status,
             reason=reason,
             sent=sent,
-            stored=counts.stored,
-            skipped=counts.skipped,
+            stored=forced.stored,
+            skipped=forced.skipped,
+            refused=forced.refused,
             missing=counts.missing(max(self.intake.received, sent or 0), reason),
-            payload_bytes=counts.payload_bytes,
-            without_checksum=counts.without_checksum,
+            payload_bytes=forced.payload_bytes,
+            without_checksum=forced.without_checksum,
             started_at=self._dataset.started_at,
             finished_at=now_text(),
-            root_sha256=self._committer.records_hash.hexdigest() if self._committer is not None else "",
+            root_sha256=root,
             stalls=tuple(self.notes.stalls),
             settings=settings,
             versions=writer_versions(),

@@ -19,6 +19,8 @@ END_STATES: Mapping[str, AcquisitionState] = {
     "failed": AcquisitionState.FAILED,
 }
 """The state that a receipt's status stands for."""
+UNFORCED = "written, but not forced to the disk"
+"""The reason of missing frames that a failing disk may have lost: they were published and are not durable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +60,10 @@ class Stall:
 class Receipt:
     """The result of an acquisition.
 
-    sent is the producer's own count at `close` (None if it reported none); stored counts frames in the dataset; skipped
-    counts frame numbers declared as never coming; missing lists all numbers without pixels. payload_bytes are pixel
-    bytes stored. status is the kind of its end, and reason its cause, if it has one.
+    sent is the producer's own count at `close` (None if it reported none); stored counts frames in the dataset that are
+    durable; skipped counts frame numbers declared as never coming, refused those of frames that the daemon refused;
+    missing lists all numbers without pixels. payload_bytes are pixel bytes stored. status is the kind of its end, and
+    reason its cause, if it has one.
 
     root_sha256 identifies the complete list of frames: SHA-256, in hex digits, of all journal records in their order,
     each of which has the checksum of a frame's pixels. Empty where the journal could not be kept. stalls are the times
@@ -74,6 +77,7 @@ class Receipt:
     sent: int | None = None
     stored: int = 0
     skipped: int = 0
+    refused: int = 0
     missing: tuple[MissingFrames, ...] = ()
     payload_bytes: int = 0
     without_checksum: int = 0
@@ -84,6 +88,11 @@ class Receipt:
     stalls: tuple[Stall, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_forced(self) -> bool:
+        """False if a failing disk may have lost frames that were published."""
+        return all(gap.reason != UNFORCED for gap in self.missing)
 
     @property
     def complete(self) -> bool:
@@ -106,6 +115,7 @@ class Receipt:
             sent=fields.optional_integer("sent", maximum=MAX_NUMBER),
             stored=fields.integer("stored", 0, maximum=MAX_NUMBER),
             skipped=fields.integer("skipped", 0, maximum=MAX_NUMBER),
+            refused=fields.integer("refused", 0, maximum=MAX_NUMBER),
             missing=tuple(map(MissingFrames.of, fields.children("missing"))) if "missing" in fields else (),
             payload_bytes=fields.integer("payload_bytes", 0),
             without_checksum=fields.integer("without_checksum", 0, maximum=MAX_NUMBER),

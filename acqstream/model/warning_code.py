@@ -22,6 +22,7 @@ class WarningCode(StrEnum):
     MIRROR_RESTARTS = "mirror_restarts"
     MIRROR_HELD = "mirror_held"
     UNCALIBRATED = "uncalibrated"
+    FRAME_REFUSED = "frame_refused"
     OTHER = "other"  # counts codes that this version does not know
 
 

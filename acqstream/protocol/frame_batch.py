@@ -26,17 +26,21 @@ _INVALID = (ProtocolError, ValueError, TypeError, RecursionError)
 class FrameBatch:
     """Frames number first .. first + count - 1, their pixels back to back, in one payload or at one place.
 
-    headers are the valid ones from the first on; refused is the error of the next one, None if all are valid.
-    frame_bytes is the payload of one frame.
+    headers has an item for each frame: its header, or the error of one that is not valid. frame_bytes is the payload of
+    one frame.
     """
 
     dataset_id: str
     first: int
     count: int
     frame_bytes: int
-    headers: FrameRun
-    refused: FrameRefused | None
+    headers: FrameRun | Sequence[FrameHeader | FrameRefused]
     place: MemoryPlace | None = None
+
+    @property
+    def run(self) -> FrameRun | None:
+        """The headers as a run; None if one is not valid."""
+        return self.headers if isinstance(self.headers, FrameRun) else None
 
     @property
     def payload_bytes(self) -> int:
@@ -68,13 +72,13 @@ def parse_frames(
     except ProtocolError as error:
         raise FrameRefused(f"frames from {first} on: {error}", code="bad_header", number=first) from error
     kind = (pixel_type, height, width)
-    refused = None
-    run = _run_at_once(first, count, kind, columns)
-    if run is None:
-        headers, refused = _headers_one_by_one(first, count, kind, columns, checksum_of)
-        run = FrameRun.of(headers) if headers else FrameRun(first, *kind, {}, [], [], [], [], [])
+    headers: FrameRun | Sequence[FrameHeader | FrameRefused] | None = _run_at_once(first, count, kind, columns)
+    if headers is None:
+        headers = _headers_one_by_one(first, count, kind, columns, checksum_of)
+        good = [header for header in headers if isinstance(header, FrameHeader)]
+        headers = FrameRun.of(good) if len(good) == count else headers
     frame_bytes = height * width * pixel_type.pixel_bytes
-    return FrameBatch(dataset_id, first, count, frame_bytes, run, refused, parse_place(fields, first))
+    return FrameBatch(dataset_id, first, count, frame_bytes, headers, parse_place(fields, first))
 
 
 class _Columns(NamedTuple):
@@ -144,9 +148,9 @@ def _headers_one_by_one(
     kind: tuple[PixelType, int, int],
     columns: _Columns,
     checksum_of: Callable[[object, str], int | None],
-) -> tuple[list[FrameHeader], FrameRefused | None]:
-    """The valid headers from the first on, and the error of the next one."""
-    headers: list[FrameHeader] = []
+) -> list[FrameHeader | FrameRefused]:
+    """The header of each frame, or its error."""
+    headers: list[FrameHeader | FrameRefused] = []
     absent = [None] * count
     axes = zip(*columns.axes.values(), strict=True) if columns.axes else [()] * count
     sums, words_sums = (_single_sums(column) or absent for column in (columns.sums, columns.metadata_sums))
@@ -169,8 +173,8 @@ def _headers_one_by_one(
             )
             headers.append(FrameHeader(number, *kind, own, text, checksum, time_ns, axes_text, words_checksum))
         except _INVALID as error:
-            return headers, FrameRefused(f"frame {number}: {error}", code="bad_header", number=number)
-    return headers, None
+            headers.append(FrameRefused(f"frame {number}: {error}", code="bad_header", number=number))
+    return headers
 
 
 def _single_sums(sums: Sequence[Any] | None) -> Sequence[Any] | None:

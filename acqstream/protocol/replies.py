@@ -12,6 +12,7 @@ from acqstream.errors import ProtocolError
 from acqstream.model.axes import AxisValue, check_axes
 from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.fields import Fields
+from acqstream.model.frame_header import MAX_NUMBER
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.model.state import AcquisitionState
@@ -159,7 +160,10 @@ class Warn:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """An error. fatal: the acquisition has ended, `closed` follows. number names the frame, if one."""
+    """An error. fatal: the acquisition has ended, `closed` follows. number names the frame, if one.
+
+    Not fatal and with a number: so many frames from it on were refused, the acquisition continues.
+    """
 
     code: str
     text: str
@@ -167,9 +171,11 @@ class Error:
     number: int | None = None
     errno: int | None = None
     fatal: bool = False
+    count: int = 1
 
     def fields(self) -> dict[str, Any]:
-        optional = {"ds": self.dataset_id, "n": self.number, "errno": self.errno}
+        count = self.count if self.count > 1 else None
+        optional = {"ds": self.dataset_id, "n": self.number, "errno": self.errno, "count": count}
         present = {key: value for key, value in optional.items() if value is not None}
         return {"t": "error", "code": self.code, "text": self.text, "fatal": self.fatal, **present}
 
@@ -323,6 +329,7 @@ def _parse_error(fields: Fields) -> Error:
         fields.optional_integer("n"),
         fields.optional_integer("errno"),
         fields.flag("fatal", default=False),
+        fields.integer("count", 1, maximum=MAX_NUMBER),
     )
 
 

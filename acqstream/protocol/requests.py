@@ -66,6 +66,18 @@ class Frame:
     header: FrameHeader
     place: MemoryPlace | None = None
 
+    @property
+    def first(self) -> int:
+        return self.header.number
+
+    @property
+    def count(self) -> int:
+        return 1
+
+    @property
+    def payload_bytes(self) -> int:
+        return self.header.payload_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Skip:

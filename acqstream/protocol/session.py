@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from acqstream.model.cursors import Limit
-from acqstream.model.frame_header import FrameHeader
 from acqstream.model.frame_run import FrameRun
 from acqstream.model.receipt import Status
 from acqstream.model.state import AcquisitionState as State
@@ -25,7 +24,7 @@ class Event(enum.Enum):
     FOUND = "its producer is back"
     GRACE_OVER = "its producer was away for longer than the grace time"
     CLOSE = "its producer closes it"
-    REFUSED = "a frame cannot be stored"
+    REFUSED = "its producer breaks the protocol"
     STOP = "the operator or the daemon's end stops it"
     FAILED = "its log failed"
 
@@ -112,9 +111,10 @@ class Session:
         total = received_bytes + frames.payload_bytes
         return frames.next_number <= self.limit.number and total <= self.limit.payload_bytes
 
-    def judge(self, header: FrameHeader, received: int, received_bytes: int) -> tuple[Verdict, Refusal | None]:
+    def judge(
+        self, number: int, payload_bytes: int, received: int, received_bytes: int
+    ) -> tuple[Verdict, Refusal | None]:
         """Decide about a frame. received and received_bytes are the frames and payload bytes in the log so far."""
-        number = header.number
         if self.state is State.OPENING:
             return Verdict.REFUSE, Refusal("limit_exceeded", f"frame {number} came before the acquisition was opened")
         if self.state not in (State.RUNNING, State.ORPHANED):
@@ -124,9 +124,9 @@ class Session:
         if number > received:
             text = f"frame {number} came where {received} was expected; declare missing frames with skip"
             return Verdict.REFUSE, Refusal("gap", text)
-        if number >= self.limit.number or received_bytes + header.payload_bytes > self.limit.payload_bytes:
+        if number >= self.limit.number or received_bytes + payload_bytes > self.limit.payload_bytes:
             text = (
-                f"frame {number} of {header.payload_bytes} bytes exceeds the window: frames below {self.limit.number} "
+                f"frame {number} of {payload_bytes} bytes exceeds the window: frames below {self.limit.number} "
                 f"and {self.limit.payload_bytes} payload bytes in all may be sent"
             )
             return Verdict.REFUSE, Refusal("limit_exceeded", text)

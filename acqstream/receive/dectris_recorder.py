@@ -115,6 +115,7 @@ class DectrisRecorder(Recorder):
             patience_s=settings.patience_s,
             buffer_mb=settings.buffer_mb,
         )
+        self._run.refused.is_raised = False
         self.tally.warn("unacknowledged_stream", UNACKNOWLEDGED.partition(": ")[2])
 
     def _declare_images(self, first: int, stop: int, what: str) -> None:

@@ -126,6 +126,7 @@ class Recorder:
             patience_s=settings.patience_s,
             buffer_mb=settings.buffer_mb,
         )
+        run.refused.is_raised = False
         self._run, self._kind = run, kind
         self.tally.warn("unacknowledged_stream", UNACKNOWLEDGED.partition(": ")[2])
         if header.frame is None:

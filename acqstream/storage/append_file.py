@@ -10,11 +10,15 @@ from acqstream.storage.lock import try_lock_repeatedly
 
 
 class AppendFile:
-    """One writer's growing file. Each `append` is one write call, at the end that this object tracks."""
+    """One writer's growing file. Each `append` is one write call, at the end that this object tracks.
+
+    sync_error: the first sync that failed. The system then takes the lost bytes for written, so no later sync counts.
+    """
 
     def __init__(self, disk: Disk, path: str, *, create: bool, end: int = 0) -> None:
         self.path = path
         self.end = end
+        self.sync_error: StorageError | None = None
         self._disk = disk
         try:
             self._fd = disk.open(path, create=create)
@@ -48,11 +52,14 @@ class AppendFile:
 
     def sync(self) -> None:
         """Force everything appended so far to the disk."""
+        if self.sync_error is not None:
+            raise self.sync_error
         try:
             self._disk.fdatasync(self._fd)
         except OSError as error:
             # Never DiskFull: after a failed sync a second one may succeed without the lost data.
-            raise StorageError(error, self.path, "cannot force to the disk") from error
+            self.sync_error = StorageError(error, self.path, "cannot force to the disk")
+            raise self.sync_error from error
 
     def lock(self) -> None:
         """Lock the file against other writers until it is closed. Raises DatasetLocked."""

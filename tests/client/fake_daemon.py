@@ -154,8 +154,8 @@ class FakeDaemon:
         elif isinstance(request, Frame):
             self._take_frame(request, *payload)
         elif isinstance(request, FrameBatch):
-            assert request.refused is None
-            for position, one in enumerate(request.headers):
+            assert request.run is not None
+            for position, one in enumerate(request.run):
                 start = position * request.frame_bytes
                 self._take_frame(Frame(request.dataset_id, one), payload[0][start : start + request.frame_bytes])
         elif isinstance(request, Skip):

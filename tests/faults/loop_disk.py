@@ -18,6 +18,7 @@ from tests.waiting import until
 
 _SHUTDOWN = 0x8004587D  # XFS_IOC_GOINGDOWN, EXT4_IOC_SHUTDOWN
 _NO_LOG_FLUSH = 2
+_LOOP_GET_STATUS64, _LOOP_SET_STATUS64, _LOOP_INFO_BYTES, _SIZE_LIMIT_AT = 0x4C05, 0x4C04, 232, 32
 _MAKERS = {
     "ext4": ["mkfs.ext4", "-q", "-F", "-m", "0"],
     "xfs": ["mkfs.xfs", "-q", "-f"],
@@ -33,6 +34,7 @@ class LoopDisk:
 
     def __init__(self, kind: str, image: Path, place: Path, size_bytes: int) -> None:
         self.place = place
+        self._image = image
         place.mkdir()
         self._root: int | None = None
         if kind == "tmpfs":
@@ -51,6 +53,37 @@ class LoopDisk:
         """As if the power went: nothing more reaches the image, the journal is not flushed, every later call fails."""
         assert self._root is not None
         fcntl.ioctl(self._root, _SHUTDOWN, struct.pack("I", _NO_LOG_FLUSH))
+
+    def fail(self) -> None:
+        """Let the device answer every request with EIO, as if it had shrunk to one block, until `mend`."""
+        self._limit(4096)
+
+    def mend(self) -> None:
+        """The device has all its blocks again; the file system may have ended itself meanwhile."""
+        self._limit(0)
+
+    def _limit(self, size_bytes: int) -> None:
+        found = subprocess.run(["losetup", "-j", self._image, "-n", "-O", "NAME"], capture_output=True, check=True)
+        for device in found.stdout.decode().split():
+            fd = os.open(device, os.O_RDWR)
+            try:
+                info = bytearray(_LOOP_INFO_BYTES)
+                fcntl.ioctl(fd, _LOOP_GET_STATUS64, info)
+                struct.pack_into("<Q", info, _SIZE_LIMIT_AT, size_bytes)
+                fcntl.ioctl(fd, _LOOP_SET_STATUS64, info)
+            finally:
+                os.close(fd)
+
+    def reconnect(self) -> None:
+        """Mount the image once more over a lazy unmount, through a new device, as when a disk is plugged in again."""
+        assert self._root is not None
+        os.close(self._root)
+        _run("umount", "-l", str(self.place))
+        found = subprocess.run(["losetup", "-f", "--show", self._image], capture_output=True, check=True)
+        device = found.stdout.decode().strip()
+        _run("mount", device, str(self.place))
+        _run("losetup", "-d", device)  # when it is unmounted
+        self._root = os.open(self.place, os.O_RDONLY | os.O_DIRECTORY)
 
     def free_bytes(self) -> int:
         status = os.statvfs(self.place)

@@ -10,7 +10,10 @@ import pytest
 import acqstream
 from acqstream.errors import AcqStreamError, DatasetError, DiskFull, WriterBehind
 from acqstream.integrity.recovery import recover
+from acqstream.integrity.verification.dataset_check import verify
 from acqstream.log.state_file import STATE_NAME, read_state
+from acqstream.model.receipt import UNFORCED
+from acqstream.model.state import AcquisitionState
 from tests.log.make_frames import Frame, frame_of, log_threads, start_log
 from tests.log.read_back import check_dataset, check_ndstorage, check_ours
 from tests.storage.scripted_disk import ANY, ScriptedDisk
@@ -48,9 +51,12 @@ def run_log(folder: Path, disk: ScriptedDisk, patience_s: float = WELL_S) -> tup
     assert log.is_finished
     assert log.receipt is not None
     published = log.cursors().published
-    assert log.cursors().durable <= published == log.receipt.stored
+    assert log.cursors().durable == log.receipt.stored <= published
     missing = sum(gap.count for gap in log.receipt.missing)
-    assert published + missing == log.cursors().received
+    assert log.receipt.stored + missing == log.cursors().received
+    unforced = [gap.count for gap in log.receipt.missing if gap.reason == UNFORCED]
+    assert sum(unforced) == published - log.receipt.stored
+    assert not unforced or log.receipt.status == "failed"
     return published, log.receipt.complete
 
 
@@ -85,8 +91,15 @@ def survive(folder: Path, disk: ScriptedDisk, place: str) -> None:
     check_readable(folder, FRAMES[:published])
     if is_well:
         assert published == len(FRAMES), place
-    if (folder / STATE_NAME).exists() and read_state(str(folder)).state.writing:
-        report = recover(folder)
+    if not (folder / STATE_NAME).exists():
+        return
+    state = read_state(str(folder)).state
+    if state is AcquisitionState.FAILED:
+        problems = verify(folder).problems
+        assert all("before the last frames were forced" in problem.text for problem in problems), (place, problems)
+        assert recover(folder) is None
+    if state.writing or state is AcquisitionState.FAILED:
+        report = recover(folder, is_failed=True)
         assert report is not None, place
         assert published <= report.published <= len(FRAMES), place
         check_dataset(folder, FRAMES[: report.published], complete=False, oracles=False)

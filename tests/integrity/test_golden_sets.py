@@ -55,6 +55,7 @@ def contents(folder: Path) -> dict[str, Any]:
         if path.name in (STATE_NAME, RECEIPT_NAME):
             values = json.loads(path.read_text())
             found[path.name] = [(key, value) for key, value in values.items() if key not in _CHANGING]
+            found[path.name] = [pair for pair in found[path.name] if pair != ("refused", 0)]  # new since these sets
     return found
 
 

@@ -323,3 +323,13 @@ def test_one_bad_dataset_does_not_hold_up_the_others(tmp_path: Path, monkeypatch
     (bad / JOURNAL).unlink()
     with pytest.raises(CorruptDataset, match="journal is missing"):
         recover(bad)
+
+
+def test_what_a_failed_sync_may_have_lost_is_written_again(tmp_path: Path) -> None:
+    """After it the system shows bytes that are not on the disk, and no sync writes them."""
+    folder, disk = crash(tmp_path / "cells", SMALL), ScriptedDisk()
+    recover(folder, disk)
+    for name, first in ((INDEX, 0), (JOURNAL, journal.HEADER_BYTES)):
+        writes = disk.of("pwritev", part=name)
+        end = (folder / name).stat().st_size
+        assert any((call.offset, call.offset + call.length) == (first, end) for call in writes), (name, writes)

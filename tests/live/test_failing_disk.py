@@ -13,9 +13,10 @@ import acqstream
 from acqstream.cli.exit_code import ExitCode
 from acqstream.client.connect import Transport
 from acqstream.errors import StorageError
+from acqstream.integrity.verification.dataset_check import verify
 from tests.live.daemon_process import DaemonProcess
 from tests.live.small_disk import small_disk
-from tests.live.stored import check_frames, image_of
+from tests.live.stored import check_frames, image_of, state_of
 from tests.waiting import until
 
 SHAPE = (512, 512)
@@ -28,7 +29,7 @@ from typing import Any
 from acqstream.storage.disk import LocalDisk
 trigger, paths = Path({trigger!r}), {{}}
 def check(path):
-    if "broken" in path and trigger.exists():
+    if {part!r} in path and trigger.exists():
         raise OSError({code}, os.strerror({code}))
 def by_fd(name):
     call = getattr(LocalDisk, name)
@@ -58,7 +59,7 @@ for name in ("open", "replace", "unlink", "mkdir", "sync_directory"):
 )
 def test_a_disk_that_fails_for_good_ends_its_run_and_no_other(tmp_path: Path, code: int, transport: Transport) -> None:
     trigger = tmp_path / "fail"
-    daemon = DaemonProcess(tmp_path / "data", prelude=PRELUDE.format(trigger=str(trigger), code=code))
+    daemon = DaemonProcess(tmp_path / "data", prelude=PRELUDE.format(trigger=str(trigger), code=code, part="broken"))
     if transport == "ipc":
         assert daemon.ipc  # skips where it is missing
     daemon.start()
@@ -86,6 +87,30 @@ def test_a_disk_that_fails_for_good_ends_its_run_and_no_other(tmp_path: Path, co
     daemon.start()  # puts the dataset in order
     assert daemon.stop() == ExitCode.OK
     check_frames(broken.path, lambda _: SHAPE, least=5)
+
+
+@pytest.mark.parametrize(("part", "state"), [("broken", "RUNNING"), ("NDTiffStack", "FAILED")])
+def test_the_daemon_of_a_disk_that_is_back_resumes_the_run(tmp_path: Path, part: str, state: str) -> None:
+    trigger = tmp_path / "fail"
+    prelude = PRELUDE.format(trigger=str(trigger), code=errno.EIO, part=part)
+    with DaemonProcess(tmp_path / "data", prelude=prelude) as daemon:
+        options: dict[str, Any] = {"endpoint": daemon.endpoint, "buffer_mb": 16, "resume": True}
+        with pytest.raises(StorageError), acqstream.create("broken", **options) as run:
+            run.put(image_of(0, SHAPE), time=0)
+            until(lambda: run.progress.durable == 1, "it is durable")
+            trigger.touch()
+            for number in range(1, 10_000):
+                run.put(image_of(number, SHAPE), time=number)
+        assert state_of(run.path)["state"] == state
+        trigger.unlink()
+        with acqstream.create("broken", **options) as run:
+            assert run.next == 1
+            run.put(image_of(1, SHAPE), time=1)
+        assert run.receipt is not None
+        assert run.receipt.complete
+        assert check_frames(run.path, lambda _: SHAPE) == 2
+        assert verify(Path(run.path)).ok
+        assert daemon.stop() == ExitCode.STORAGE
 
 
 def test_a_mount_that_vanishes(tmp_path: Path) -> None:

@@ -124,8 +124,10 @@ def test_places_that_are_none(client: MemoryClient, kind: str, place: Any, code:
         fields |= {"count": 1, "ax": {"time": [0]}}
     client.send(kind, ds=ds, mem=place, **fields)
     error = client.wait_for("error")
-    assert (error["code"], error["fatal"], error["n"]) == (code, True, 0), error
-    assert client.wait_for("closed")["receipt"]["stored"] == 0
+    assert (error["code"], error["fatal"], error["n"]) == (code, False, 0), error
+    client.send("close", ds=ds, n=1)
+    receipt = client.wait_for("closed")["receipt"]
+    assert (receipt["stored"], receipt["refused"]) == (0, 1)
 
 
 def test_a_payload_beside_a_place_and_neither(client: MemoryClient) -> None:
@@ -135,6 +137,7 @@ def test_a_payload_beside_a_place_and_neither(client: MemoryClient) -> None:
         place = {"mem": [client.generation, 0]} if payload else {}
         client.send("frame", payload, ds=ds, **place, **frame_fields(0, SMALL))
         assert client.wait_for("error")["code"] == "payload_size"
+        client.send("close", ds=ds, n=1)
 
 
 def test_a_place_without_memory(client: MemoryClient, shared_daemon: DaemonProcess) -> None:
@@ -145,6 +148,8 @@ def test_a_place_without_memory(client: MemoryClient, shared_daemon: DaemonProce
         assert "no memory was handed over" in opened["memory_why"]
         other.send("frame", ds=ds, mem=[1, 0], **frame_fields(0))
         assert other.wait_for("error")["code"] == "bad_memory"
+        other.send("close", ds=ds, n=1)
+        assert other.wait_for("closed")["receipt"]["refused"] == 1
 
 
 def test_the_memory_of_another_producer_stays_with_it(client: MemoryClient, shared_daemon: DaemonProcess) -> None:
@@ -154,6 +159,9 @@ def test_the_memory_of_another_producer_stays_with_it(client: MemoryClient, shar
         other.open("second", second)
         other.send("frame", ds=second, mem=[client.generation, 0], **frame_fields(0))
         assert other.wait_for("error")["code"] == "bad_memory"
+        other.send("close", ds=second, n=1)
+        assert other.wait_for("closed")["receipt"]["refused"] == 1
+    client.send("close", ds=first, n=0)
 
 
 MESSAGES: dict[str, tuple[bytes | dict[str, Any], list[dict[str, Any]], str]] = {
@@ -242,13 +250,23 @@ def test_a_slot_changed_after_sending_is_found_and_named(client: MemoryClient, s
         place = client.place(start, payload if number < 2 else payload[:-1] + b"\xa5")
         client.send("frame", ds=ds, sum=sum_of(payload), mem=place, **frame_fields(number, shape))
     error = client.wait_for("error")
-    assert (error["code"], error["fatal"], error["n"]) == ("checksum", True, 2)
+    assert (error["code"], error["fatal"], error["n"]) == ("checksum", False, 2)
     assert "frame 2" in error["text"]
-    assert client.wait_for("closed")["receipt"]["stored"] == 2
+    client.send("close", ds=ds, n=3)
+    receipt = client.wait_for("closed")["receipt"]
+    assert (receipt["stored"], receipt["refused"], receipt["status"]) == (2, 1, "completed")
     assert check_frames(path, lambda _: shape) == 2
 
 
-def test_a_run_whose_buffer_is_overwritten_ends_with_that_frame(tmp_path: Path) -> None:
+def times_of(path: str) -> list[int]:
+    """The times of the frames, each with its own pixels."""
+    with acqstream.open(path) as dataset:
+        times = [int(key["time"]) for key in list(dataset.keys())]
+        assert all(np.array_equal(dataset.read_frame(time=time), image_of(time, LARGE)) for time in times)
+    return times
+
+
+def test_a_run_whose_buffer_is_overwritten_loses_that_frame_only(tmp_path: Path) -> None:
     with DaemonProcess(tmp_path / "data") as daemon:
         run = acqstream.create("cells", endpoint=daemon.endpoint, transport="shm", buffer_mb=8)
         run.put(image_of(0, LARGE), time=0)
@@ -260,9 +278,12 @@ def test_a_run_whose_buffer_is_overwritten_ends_with_that_frame(tmp_path: Path) 
         start = run._state.outbox._messages[0].start
         memory[start : start + 8] = b"\xff" * 8
         daemon.go_on()
-        with pytest.raises(acqstream.AcqStreamError, match=r"frame 1: .*its place in shared memory was changed"):
-            run.close()
-        assert check_frames(run.path, lambda _: LARGE) == 1
+        until(lambda: bool(run.warnings), "it is refused")
+        with pytest.raises(acqstream.FrameRefused, match=r"frame 1: .*its place in shared memory was changed"):
+            run.put(image_of(2, LARGE), time=2)
+        run.put(image_of(1, LARGE), time=1)  # once more
+        assert (run.close().stored, run.close().refused) == (3, 1)
+        assert sorted(times_of(run.path)) == [0, 1, 2]
 
 
 def test_nothing_stays_behind(tmp_path: Path) -> None:

@@ -31,13 +31,15 @@ Send = Callable[[WireClient, str], None]
 class Row:
     """One wrong message: sent to an acquisition that has three frames.
 
-    fatal: it ends that acquisition, after these three; else it goes on as if nothing had come.
+    fatal: it ends that acquisition, after these three. refused: so many frames are refused; else the acquisition goes
+    on as if nothing had come.
     """
 
     code: str
     text: str
     send: Send
     fatal: bool = False
+    refused: int = 0
 
 
 def raw(*parts: bytes) -> Send:
@@ -85,22 +87,22 @@ TABLE = {
     "torn": Row("bad_header", "not valid JSON", raw(b'{"t":"ping"')),
     "unknown type": Row("bad_header", "unknown message type 'format_disk'", raw(b'{"t":"format_disk"}')),
     "NaN in metadata, JSON": Row("bad_header", "NaN is not JSON; send null", frame(PAYLOAD, meta={"x": math.nan})),
-    "NaN in metadata, msgpack": Row("bad_header", "not JSON compliant", msgpack_frame(meta={"x": math.nan}), True),
+    "NaN in metadata, msgpack": Row("bad_header", "not JSON compliant", msgpack_frame(meta={"x": math.nan}), refused=1),
     "a field of a wrong type": Row("bad_header", "'n' must be an integer", frame(PAYLOAD, n="3"), True),
     # parts
     "parts too many": Row("bad_header", "must have one part; more parts came", raw(b'{"t":"ping"}', b"x")),
-    "payload missing": Row("payload_size", "two parts, header and pixels", frame(), True),
-    "payload too short": Row("payload_size", "needs one part of 128", frame(PAYLOAD[1:]), True),
-    "payload too long": Row("payload_size", "needs one part of 128", frame(PAYLOAD + b"x"), True),
-    "payload in two parts": Row("payload_size", "and more parts", frame(PAYLOAD, PAYLOAD), True),
+    "payload missing": Row("payload_size", "two parts, header and pixels", frame(), refused=1),
+    "payload too short": Row("payload_size", "needs one part of 128", frame(PAYLOAD[1:]), refused=1),
+    "payload too long": Row("payload_size", "needs one part of 128", frame(PAYLOAD + b"x"), refused=1),
+    "payload in two parts": Row("payload_size", "and more parts", frame(PAYLOAD, PAYLOAD), refused=1),
     # pixels
-    "float32": Row("dtype_unsupported", "convert the image, for example", frame(PAYLOAD * 2, dt="<f4"), True),
-    "int16": Row("dtype_unsupported", "convert the image, for example", frame(PAYLOAD, dt="<i2"), True),
-    "big-endian": Row("dtype_unsupported", "little-endian uint16", frame(PAYLOAD, dt=">u2"), True),
-    "16-bit RGB": Row("dtype_unsupported", "send one channel each", frame(PAYLOAD * 3, sh=[8, 8, 3]), True),
-    "four dimensions": Row("dtype_unsupported", "must be (Y, X)", frame(PAYLOAD, sh=[1, 1, 8, 8]), True),
+    "float32": Row("dtype_unsupported", "convert the image, for example", frame(PAYLOAD * 2, dt="<f4"), refused=1),
+    "int16": Row("dtype_unsupported", "convert the image, for example", frame(PAYLOAD, dt="<i2"), refused=1),
+    "big-endian": Row("dtype_unsupported", "little-endian uint16", frame(PAYLOAD, dt=">u2"), refused=1),
+    "16-bit RGB": Row("dtype_unsupported", "send one channel each", frame(PAYLOAD * 3, sh=[8, 8, 3]), refused=1),
+    "four dimensions": Row("dtype_unsupported", "must be (Y, X)", frame(PAYLOAD, sh=[1, 1, 8, 8]), refused=1),
     "more than 4 GiB": Row("limit_exceeded", "exceeds the window", frame(PAYLOAD, sh=[2**16, 2**16]), True),
-    "a side too long": Row("dtype_unsupported", "sides must be 1 to", frame(PAYLOAD, sh=[2**21, 8]), True),
+    "a side too long": Row("dtype_unsupported", "sides must be 1 to", frame(PAYLOAD, sh=[2**21, 8]), refused=1),
     # names
     "name ..": Row("bad_name", "begins with", opened("..")),
     "name with a slash": Row("bad_name", "is not a letter", opened("a/b")),
@@ -115,16 +117,18 @@ TABLE = {
     # order, window, axes
     "number skipped": Row("gap", "declare missing frames with skip", frame(PAYLOAD, n=4), True),
     "beyond the window": Row("limit_exceeded", "exceeds the window", frame(bytes(40 * 10**6), sh=[4000, 5000]), True),
-    "axes repeated": Row("duplicate_axes", "is stored already", frame(PAYLOAD, ax={"channel": 0, "time": 0}), True),
-    "axis mixed": Row("axis_kind", "must not mix both", frame(PAYLOAD, ax={"time": 3, "channel": "DAPI"}), True),
-    "axis mixed in a batch": Row("axis_kind", "must not mix", batch(ax={"time": ["a", "b"]}), True),
-    "axis true": Row("bad_header", "must be an integer or a string", frame(PAYLOAD, ax={"time": True}), True),
-    "axis 0.5": Row("bad_header", "must be an integer or a string", frame(PAYLOAD, ax={"time": 0.5}), True),
-    "axis name": Row("bad_header", "letters, digits or underscores", frame(PAYLOAD, ax={"../x": 3}), True),
-    "17 axes": Row("bad_header", "at most 16", frame(PAYLOAD, ax={f"a{i}": 0 for i in range(17)}), True),
+    "axes repeated": Row(
+        "duplicate_axes", "is stored already", frame(PAYLOAD, ax={"channel": 0, "time": 0}), refused=1
+    ),
+    "axis mixed": Row("axis_kind", "must not mix both", frame(PAYLOAD, ax={"time": 3, "channel": "DAPI"}), refused=1),
+    "axis mixed in a batch": Row("axis_kind", "must not mix", batch(ax={"time": ["a", "b"]}), refused=2),
+    "axis true": Row("bad_header", "must be an integer or a string", frame(PAYLOAD, ax={"time": True}), refused=1),
+    "axis 0.5": Row("bad_header", "must be an integer or a string", frame(PAYLOAD, ax={"time": 0.5}), refused=1),
+    "axis name": Row("bad_header", "letters, digits or underscores", frame(PAYLOAD, ax={"../x": 3}), refused=1),
+    "17 axes": Row("bad_header", "at most 16", frame(PAYLOAD, ax={f"a{i}": 0 for i in range(17)}), refused=1),
     "a batch of none": Row("bad_header", "'count' must be an integer from 1", batch(count=0), True),
     "a batch too short": Row(
-        "payload_size", "needs one part of 384", batch(count=3, ax={"time": [3, 4, 5], "channel": [3, 4, 5]}), True
+        "payload_size", "needs one part of 384", batch(count=3, ax={"time": [3, 4, 5], "channel": [3, 4, 5]}), refused=3
     ),
 }
 
@@ -153,11 +157,13 @@ def test_what_the_sender_of_wrong_input_is_told(busy_daemon: DaemonProcess, row:
         assert (error["t"], error.get("code"), error.get("fatal")) == ("error", row.code, row.fatal), error
         assert row.text in error["text"], error["text"]
         assert len(error["text"]) < 600
+        number = 3 + row.refused
         if not row.fatal:
-            client.frame(ds, 3, image_of(3, SMALL).tobytes(), SMALL, {"time": 3, "channel": 3})
-            client.send("close", ds=ds, n=4)
-        receipt = client.wait_for("closed", "error")["receipt"]
+            client.frame(ds, number, image_of(3, SMALL).tobytes(), SMALL, {"time": 3, "channel": 3})
+            client.send("close", ds=ds, n=number + 1)
+        receipt = client.wait_for("closed")["receipt"]
     stored = 3 if row.fatal else 4
+    assert receipt["refused"] == row.refused
     assert (receipt["status"], receipt["stored"]) == ("interrupted" if row.fatal else "completed", stored)
     assert receipt["reason"] == (error["text"] if row.fatal else "")
     assert _numbers(path) == list(range(stored))

@@ -6,13 +6,12 @@ import errno
 
 import pytest
 
-from acqstream.errors import AcqStreamError, AcquisitionFailed, DiskFull, FrameRefused
+from acqstream.errors import AcqStreamError, AcquisitionFailed, DiskFull
 from acqstream.log.close_outcome import CloseRequest
 from acqstream.model.receipt import Status
 
 NO_SPACE = DiskFull(OSError(errno.ENOSPC, "No space left on device"), "a.tif", "cannot write")
 BROKEN = AcquisitionFailed("a fault")
-REFUSED = FrameRefused("a wrong frame", code="checksum", number=3)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +21,6 @@ REFUSED = FrameRefused("a wrong frame", code="checksum", number=3)
         (CloseRequest("canceled", "by hand"), None, None, "canceled", "by hand"),
         (CloseRequest(), BROKEN, None, "failed", "a fault"),
         (CloseRequest("canceled", "by hand"), BROKEN, NO_SPACE, "failed", "a fault"),
-        (CloseRequest(), REFUSED, None, "interrupted", "a wrong frame"),
         (CloseRequest(), None, NO_SPACE, "error", str(NO_SPACE)),
         (CloseRequest(abandoned=("interrupted", "stopped")), None, NO_SPACE, "interrupted", f"stopped; {NO_SPACE}"),
         (CloseRequest("canceled", "me", abandoned=("error", "")), None, NO_SPACE, "canceled", f"me; {NO_SPACE}"),

@@ -149,7 +149,7 @@ def test_gaps_keep_their_reasons(tmp_path: Path) -> None:
 def test_gaps_whose_reasons_died_with_the_writer_are_found_in_the_journal(tmp_path: Path) -> None:
     steps: list[Step] = [(1, "a"), frame_of(1), (2, "b"), frame_of(4), (1, "c")]
     folder = interrupt(tmp_path / "d", steps)
-    lost = "skipped before the writer was interrupted"
+    lost = "skipped or refused before the writer was interrupted"
     without = continuation_of(folder).counts
     assert without.gaps == [MissingFrames(0, 1, lost), MissingFrames(2, 2, lost), MissingFrames(5, 1, lost)]
     assert (without.stored, without.skipped) == (2, 4)

@@ -226,25 +226,22 @@ def test_the_same_axes_twice_end_the_run_or_replace(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(16, 16), (400, 400)])
 @pytest.mark.parametrize("bad", [0, 1, 5])
-def test_wrong_checksum_ends_the_run_after_the_frames_before_it(
-    tmp_path: Path, shape: tuple[int, ...], bad: int
-) -> None:
+def test_wrong_checksum_costs_its_frame_only(tmp_path: Path, shape: tuple[int, ...], bad: int) -> None:
     frames = frames_of(8, shape)
-    log = start_log(tmp_path / "cells")
-    for frame in frames:
-        image = frame.image if frame.header.number != bad else frame.image + np.uint16(1)
-        try:
-            log.append(frame.header, image)
-        except FrameRefused:
-            break
-    with pytest.raises(FrameRefused, match=f"frame {bad}: pixels have checksum") as caught:
-        log.close()
-    assert (caught.value.code, caught.value.number) == ("checksum", bad)
-    assert log.state is AcquisitionState.INTERRUPTED
-    assert log.cursors().published == log.cursors().durable == bad
+    with start_log(tmp_path / "cells") as log:
+        for frame in frames:
+            log.append(frame.header, frame.image if frame.header.number != bad else frame.image + np.uint16(1))
+        assert log.wait_for_published(8)
+        log.append(frames[bad].header._replace(number=8), frames[bad].image)  # its axes are free again
     assert log.receipt is not None
-    assert log.receipt.missing[0].first == bad
-    check_dataset(tmp_path / "cells", frames[:bad], complete=False)
+    assert (log.receipt.status, log.receipt.stored, log.receipt.refused) == ("completed", 8, 1)
+    (gap,) = log.receipt.missing
+    assert (gap.first, gap.count, gap.reason[:37]) == (bad, 1, "refused (checksum): pixels have check")
+    assert [code for code, _, _ in log.warnings] == ["frame_refused"]
+    assert (log.queued(), log.received_frames) == ((0, 0), 8)
+    check_dataset(tmp_path / "cells", [*frames[:bad], *frames[bad + 1 :], frames[bad]], tiff_pages=False)
+    result = verify(tmp_path / "cells")
+    assert (result.problems, result.missing_count, result.missing[0].first) == ([], 1, bad)
     assert not log_threads()
 
 

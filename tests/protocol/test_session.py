@@ -108,11 +108,11 @@ def header(number: int, *, shape: tuple[int, int] = (10, 10)) -> FrameHeader:
 def test_what_becomes_of_a_frame(state: State) -> None:
     session = session_in(state)
     session.limit = Limit(10, 1000)
-    assert session.judge(header(5), 5, 800) == (Verdict.STORE, None)  # the last 200 bytes
-    assert session.judge(header(4), 5, 800) == (Verdict.KNOWN, None)
-    assert session.judge(header(0), 5, 1000) == (Verdict.KNOWN, None)
+    assert session.judge(5, 200, 5, 800) == (Verdict.STORE, None)  # the last 200 bytes
+    assert session.judge(4, 200, 5, 800) == (Verdict.KNOWN, None)
+    assert session.judge(0, 200, 5, 1000) == (Verdict.KNOWN, None)
 
-    verdict, refusal = session.judge(header(6), 5, 0)
+    verdict, refusal = session.judge(6, 200, 5, 0)
     assert refusal is not None
     assert (verdict, refusal.code) == (Verdict.REFUSE, "gap")
     assert "frame 6" in refusal.text
@@ -123,7 +123,7 @@ def test_what_becomes_of_a_frame(state: State) -> None:
 def test_a_frame_beyond_the_window_is_refused_with_both_numbers(number: int, received_bytes: int) -> None:
     session = session_in(State.RUNNING)
     session.limit = Limit(10, 1000)
-    verdict, refusal = session.judge(header(number), number, received_bytes)
+    verdict, refusal = session.judge(number, 200, number, received_bytes)
     assert refusal is not None
     assert (verdict, refusal.code) == (Verdict.REFUSE, "limit_exceeded")
     assert f"frame {number} of 200 bytes" in refusal.text
@@ -132,7 +132,7 @@ def test_a_frame_beyond_the_window_is_refused_with_both_numbers(number: int, rec
 
 
 def test_a_frame_before_the_window_is_known_is_beyond_it() -> None:
-    verdict, refusal = session_in(State.OPENING).judge(header(0), 0, 0)
+    verdict, refusal = session_in(State.OPENING).judge(0, 200, 0, 0)
     assert refusal is not None
     assert (verdict, refusal.code) == (Verdict.REFUSE, "limit_exceeded")
 
@@ -141,7 +141,7 @@ def test_a_frame_before_the_window_is_known_is_beyond_it() -> None:
 def test_a_frame_that_comes_while_the_acquisition_ends_is_late_whatever_its_number(number: int) -> None:
     session = session_in(State.CLOSING)
     session.limit = Limit(10, 1000)
-    assert session.judge(header(number), 5, 0) == (Verdict.LATE, None)
+    assert session.judge(number, 200, 5, 0) == (Verdict.LATE, None)
 
 
 STEPS = st.lists(st.tuples(st.sampled_from(list(Event)), st.floats(0, 1e6)), max_size=30)

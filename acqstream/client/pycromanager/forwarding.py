@@ -35,6 +35,7 @@ def forward(run: Run, *, keep_local: bool = False) -> ProcessFunction:
     Frames that were stored before a run with resume=True was opened are dropped; `PendingEvents` leaves their events
     out, so that they are not acquired at all.
     """
+    run.refused.is_raised = False
     recorder = FrameRecorder()
     has_dropped = False
 

@@ -24,6 +24,7 @@ class RunStorage:
 
     def __init__(self, run: Run, verdict: Callable[[], tuple[str, str]], fail: Callable[[BaseException], None]) -> None:
         self.run = run
+        run.refused.is_raised = False
         self.receipt: Receipt | None = None
         self._verdict = verdict
         self._fail = fail

@@ -91,6 +91,7 @@ class RunSink:
         self._set_tiles(options, plan_tiles(sequence, plan, frame[0] if frame is not None else None))
         options["summary"] = {**run_summary(self.name, sequence, meta, plan), **(options.get("summary") or {})}
         self.run = producer.create(self.name, **options)
+        self.run.refused.is_raised = False
         if options.get("resume"):
             self._resume(cameras)
 

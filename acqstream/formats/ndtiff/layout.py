@@ -32,7 +32,7 @@ import functools
 import itertools
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -218,8 +218,8 @@ class NDTiffLayout:
         _put(rows, NEXT_POINTER, np.append(at[1:], group_end))
         return rows
 
-    def index_entries(self, pages: Pages, stack_name: str) -> bytes:
-        """The index entries that publish these frames."""
+    def index_entries(self, pages: Pages, stack_name: str, refused: Container[int] = ()) -> bytes:
+        """The index entries that publish these frames, without those at the refused positions."""
         frames, name = pages.frames, stack_name.encode("ascii")
         name_field = _LENGTH.pack(len(name)) + name
         ends = np.zeros(len(pages), [("name", f"V{len(name_field)}"), *NUMBERS.descr])
@@ -230,6 +230,8 @@ class NDTiffLayout:
         ends["metadata_length"] = _text_lengths(frames)
         lengths = map(_LENGTH.pack, map(len, frames.axes_texts))
         rows = zip(lengths, frames.axes_texts, ends.view(f"V{ends.itemsize}").tolist(), strict=True)
+        if refused:
+            rows = (row for position, row in enumerate(rows) if position not in refused)  # type: ignore[assignment]
         return b"".join(itertools.chain.from_iterable(rows))
 
     def finish(self, last: Page | None) -> tuple[Sequence[tuple[int, bytes]], int | None]:

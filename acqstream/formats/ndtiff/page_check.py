@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.formats.check_report import CheckReport
+from acqstream.formats.ndtiff.folders import parse_stack_name
 from acqstream.formats.ndtiff.pages import DIRECTORY_BYTES, TAGS, directory_dtype, read_page
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
 from acqstream.formats.ndtiff.stack_header import ByteOrder, StackHeader
@@ -113,7 +114,8 @@ class PageCheck:
             self._check_entries(batch.take(named), entries.take(found))
             self._tell(batch.take(named), pages.directories[found] >= 0, lambda _: "two pages have the same pixels")
             if not growing and has_index:
-                self._tell(batch, ~named, lambda _: "a page that no index entry names")
+                known = named | self._are_refused(values[:, _STRIP])
+                self._tell(batch, ~known, lambda _: "a page that no index entry names")
                 unnamed = batch.take(~named)
                 pixels_end = unnamed.values[:, _STRIP] + unnamed.values[:, _STRIP_BYTES]
                 metadata_end = unnamed.values[:, _METADATA] + unnamed.raw["tags"]["count"][:, _METADATA]
@@ -129,6 +131,11 @@ class PageCheck:
             self._file.path, pages.directories < 0, entries.rows, lambda i: (lost, int(offsets[i]))
         )
         return pages
+
+    def _are_refused(self, offsets: Columns) -> NDArray[np.bool_]:
+        stack = (parse_stack_name(self._file.path.name) or ("", -1))[1]
+        places = [offset for number, offset in self._report.refused_places if number == stack]
+        return np.isin(offsets, places)
 
     def _tell(self, batch: _Batch, wrong: NDArray[np.bool_], text: Callable[[int], str]) -> None:
         self._report.add_problems(self._file.path, wrong, batch.rows, lambda i: (text(i), int(batch.at[i])))

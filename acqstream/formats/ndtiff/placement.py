@@ -69,8 +69,3 @@ class Pages:
     def __getitem__(self, position: int) -> Page:
         offsets = (self.directories[position], self.pixels[position], self.metadata[position])
         return Page(self.frames[position], *map(int, offsets))
-
-    def first(self, count: int) -> Pages:
-        """The first `count` of them."""
-        columns = (self.directories[:count], self.pixels[:count], self.metadata[:count])
-        return Pages(self.frames.first(count), *columns)

@@ -33,6 +33,7 @@ from acqstream.model.axes import axes_json, check_axes
 from acqstream.model.metadata import time_in_text
 from acqstream.storage.read_file import ReadFile
 
+# A journal proves numbers and places, an index only axes: what both lost stays lost.
 _MAX_HOLES = 2**16  # numbers that are given up at once
 _NOT_OURS = (ValueError, KeyError, TypeError, RecursionError, ProtocolError, struct.error)  # last: a damaged page
 
@@ -108,7 +109,7 @@ class Settlement:
 
     def _fill(self, stop: int, place: Place) -> None:
         """Records of the numbers up to `stop`, that of the next frame, which lies at `place`."""
-        lost = {_place_of(gap) for gap in self._gaps if gap["flags"] == journal.FRAME}
+        lost = {_place_of(gap) for gap in self._gaps if gap["flags"] in (journal.FRAME, journal.HOLE)}
         pages = (found for found in self._places_before(place) if found not in lost)
         for gap in [*self._gaps, None]:
             end = min(stop, int(gap["number"])) if gap is not None else stop

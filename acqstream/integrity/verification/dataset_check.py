@@ -27,7 +27,7 @@ from acqstream.integrity.verification.receipt_check import (
     missing_in,
     read_receipt,
 )
-from acqstream.log.journal import JOURNAL_NAME
+from acqstream.log.journal import HOLE, JOURNAL_NAME
 from acqstream.log.journal_file import JournalContent
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, DatasetState, read_state
 from acqstream.model.receipt import MissingFrames, Receipt
@@ -126,12 +126,18 @@ class _Check:
         if RECEIPT_NAME in self._present and not self.growing:
             with self._reporting(RECEIPT_NAME) as path:
                 self._receipt = read_receipt(path)
+        if self._receipt is not None and not self._receipt.is_forced:
+            self.growing, self._receipt = True, None  # more may have survived than it counts
+            text = "the disk failed before the last frames were forced to it: resume the run, which puts it in order"
+            self._report.add_problem(self.folder / RECEIPT_NAME, text)
         before = self._report.problem_count
         if JOURNAL_NAME in self._present:
             with self._reporting(JOURNAL_NAME) as path:
                 self._journal = check_journal(path, self._report, writing=self.growing)
         if self._journal is not None:
             self._report.frame_numbers = self._journal.numbers[self._journal.is_frame].astype(np.uint64)
+            refused = self._journal.records[self._journal.sound & (self._journal.records["flags"] == HOLE)]
+            self._report.refused_places.update(zip(refused["stack"].tolist(), refused["offset"].tolist(), strict=True))
             if self._state is not None and self._state.dataset_id != self._journal.dataset_id:
                 text = f"is of dataset {self._journal.dataset_id!r:.80}, the state of {self._state.dataset_id!r:.80}"
                 self._report.add_problem(self._journal.path, text)
