@@ -95,7 +95,7 @@ def plain_scalar(value: object) -> object:
 
 
 def sendable_reason(reason: str) -> str:
-    """`reason` without half surrogates, which file names in errors may have; from 1000 characters on cut, with "..."."""
+    """`reason` without half surrogates, which file names in errors may have; cut at 1000 characters."""
     if len(reason) > _MAX_REASON_CHARACTERS:
         reason = f"{reason[: _MAX_REASON_CHARACTERS - 3]}..."
     return reason.encode("utf-8", "replace").decode()
