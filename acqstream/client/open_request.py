@@ -20,6 +20,7 @@ from acqstream.protocol.request_fields import encode_request
 from acqstream.protocol.requests import PROTOCOL_VERSION
 
 CLIENT_NAME = "acqstream"
+_AXIS_KEYS = ("name", "size", "unit", "scale", "labels")
 _MAX_INLINE_BYTES = 256 * 2**10  # of JSON, which a header of 1 MiB holds in either encoding
 
 
@@ -106,10 +107,12 @@ def axes_hint(axes: Sequence[AxisSpec | Mapping[str, Any] | str] | None) -> list
         if isinstance(axis, AxisSpec):
             labels = [plain_scalar(label) for label in checked_list(f"{place}.labels", axis.labels, "a tuple of texts")]
             options = {"size": axis.size, "unit": axis.unit, "scale": axis.scale, "labels": labels}
-            entry = checked_options(place, {key: value for key, value in options.items() if value})
+            entry = checked_options(place, {key: value for key, value in options.items() if value not in (None, [])})
             entries.append({**entry, "name": axis.name})
         elif isinstance(axis, Mapping):
             entries.append(checked_options(place, axis))
+            if unknown := entries[-1].keys() - _AXIS_KEYS:
+                refuse(place, axis, f"a map of {', '.join(_AXIS_KEYS)}, without {min(unknown)!r:.60}")
         elif isinstance(axis, str):
             entries.append({"name": axis})
         else:

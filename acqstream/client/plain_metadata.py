@@ -95,8 +95,10 @@ def plain_scalar(value: object) -> object:
 
 
 def sendable_reason(reason: str) -> str:
-    """`reason`, cut, without half surrogates, which file names in errors may have and no message can carry."""
-    return reason[:_MAX_REASON_CHARACTERS].encode("utf-8", "replace").decode()
+    """`reason` without half surrogates, which file names in errors may have; cut at 1000 characters."""
+    if len(reason) > _MAX_REASON_CHARACTERS:
+        reason = f"{reason[: _MAX_REASON_CHARACTERS - 3]}..."
+    return reason.encode("utf-8", "replace").decode()
 
 
 def safe_text(value: object) -> str:

@@ -172,7 +172,7 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
 def _send_others(run: Run, entries: dict[str, Any]) -> None:
     """Send the entries of the summary that did not fit into `open`, before the first frame."""
     try:
-        run.send_patch("summary", entries)
+        run.late.send("summary", entries)
     except ConfigError as error:  # an old daemon
         run.close("canceled", str(error))
         raise

@@ -17,16 +17,15 @@ from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
 from acqstream.client.frame_buffer import FrameBuffer
 from acqstream.client.frame_words import plain_arguments
 from acqstream.client.images import as_image, no_image, significant_bits
+from acqstream.client.late_patches import LatePatches
 from acqstream.client.local_memory import LocalMemory
 from acqstream.client.mirror_wait import wait_for_mirrors
-from acqstream.client.open_request import patch_parts
-from acqstream.client.plain_metadata import Changes, plain_metadata, sendable_reason
+from acqstream.client.plain_metadata import Changes, sendable_reason
 from acqstream.client.run_closing import RunClosing
 from acqstream.client.run_state import Progress
 from acqstream.client.stored_frames import StoredFrames
 from acqstream.errors import AcqStreamError, ConfigError, DaemonUnavailable, ProtocolError
 from acqstream.model.frame_header import MAX_NUMBER
-from acqstream.model.metadata import MAX_SUMMARY_BYTES
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.receipt import Receipt
 from acqstream.protocol.requests import CLOSE_STATUSES
@@ -46,10 +45,9 @@ class Run:
         self._state, self.refused = connection.state, connection.state.refused
         self._buffer = FrameBuffer(connection, memory)
         self._closing = RunClosing(connection, self._buffer)
+        self.late = LatePatches(connection, self._buffer)
         self.stored = StoredFrames(connection, micromanager)
         self._micromanager = micromanager
-        self._late_summary: dict[str, Any] = {}
-        self._change_codes: set[str] = set()  # of the warnings about values, each once a run
         self.name = connection.settings.name
         self.path = ""
         self.daemon_log = connection.settings.log
@@ -199,6 +197,8 @@ class Run:
     def skip(self, count: int = 1, /, *, reason: str) -> None:
         """Declare that the next `count` frames will never come: they get numbers but no pixels.
 
+        reason is for the receipt, at most 1000 characters; a longer one is cut and ends with "...".
+
         Raises ProtocolError for what is not a count, or where frame numbers would reach 2**48.
         """
         if type(count) is not int or not 0 <= count <= MAX_NUMBER:
@@ -212,34 +212,13 @@ class Run:
         self._buffer.check_process()
         for kind, values in (("summary", summary), ("display", display)):
             if values is not None:
-                self._patch(kind, values)
-
-    def _patch(self, kind: str, values: Mapping[str, Any]) -> None:
-        plain, replaced = plain_metadata(values, MAX_SUMMARY_BYTES)
-        with self._state.lock:
-            if kind == "summary" and self.next > 0:
-                raise ProtocolError(f"the summary can be patched before frame 0 only; {self.next} frames were put")
-            self._buffer.raise_if_over()
-            self.send_patch(kind, plain)
-        if replaced:
-            self.warn_of_changes(replaced, f"the {kind}")
-
-    def send_patch(self, kind: str, values: dict[str, Any]) -> None:
-        """Send plain values; those of a summary after all that were sent before, which may still be unsent."""
-        if kind == "summary":
-            self._late_summary = values = {**self._late_summary, **values}
-        welcome = self._connection.opener.welcome
-        header, part = patch_parts(self._connection.dataset_id, kind, values, welcome.max_patch if welcome else 0)
-        with self._state.lock:
-            self._state.patches.add(kind, header, part)
-            self._connection.wake()
+                self.warn_of_changes(self.late.patch(kind, values), f"the {kind}")
 
     def warn_of_changes(self, changes: Changes, where: str) -> None:
         """Note that values became null or text; once a run is enough for each."""
         for code, text in changes.warnings(where):
             with self._state.lock:
-                if code not in self._change_codes:
-                    self._change_codes.add(code)
+                if all(warning.code != code for warning in self._state.report.warnings):
                     self._state.report.add_warning(code, text, time.time())
 
     # --- the end -----------------------------------------------------------------------------------------------------

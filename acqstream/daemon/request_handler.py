@@ -226,14 +226,14 @@ class RequestHandler:
     def _patch(self, peer: Peer, request: requests.Patch) -> None:
         acquisition = self._registry.of_producer(peer, request.dataset_id)
         if request.summary is not None:
-            if acquisition.is_resumed and acquisition.log.received:  # the rest of a large one came after `open`
-                kept = kept_summary(kept_entries(request.summary, acquisition.log.summary))
-                for text in kept:
-                    acquisition.log.notes.warn("resume_keeps", f"resume keeps the first {text}")
-            else:
-                acquisition.log.patch_summary(request.summary)
-                if odd := not_understood(request.summary):
-                    acquisition.log.notes.warn("not_understood", odd)
+            log = acquisition.log
+            merged = log.patch_summary(
+                request.summary, keeps=acquisition.is_resumed
+            )  # it may be the rest of a large one
+            for text in kept_summary(kept_entries(request.summary, merged)):
+                log.notes.warn("resume_keeps", f"resume keeps the first {text}")
+            if odd := not_understood(request.summary):
+                log.notes.warn("not_understood", odd)
         if request.display is not None:
             acquisition.log.set_display(request.display)
 

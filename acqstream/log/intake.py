@@ -70,10 +70,10 @@ class Intake:
             self.received_frames = continuation.counts.stored
             self.placing.resume(continuation)
 
-    def patch_summary(self, summary: Mapping[str, Any]) -> None:
-        """Merge into the summary metadata. Raises AcquisitionFailed once frame 0 has come."""
+    def patch_summary(self, summary: Mapping[str, Any], *, keeps: bool) -> Mapping[str, Any]:
+        """As that of `placing`."""
         with self.condition:
-            self.placing.patch_summary(summary)
+            return self.placing.patch_summary(summary, keeps=keeps)
 
     def hold(self, read_reason: Callable[[], str]) -> tuple[str, bool]:
         """Keep the window where it is while there is a reason; the reason, and whether it was kept before.

@@ -131,19 +131,14 @@ class Log:
         self._raise_error()
         self._intake.skip(number, count, reason)
 
-    @property
-    def summary(self) -> Mapping[str, Any]:
-        """The summary metadata, as merged so far."""
-        return self._intake.placing.summary
-
     def refuse(self, error: FrameRefused, payload_bytes: int = 0) -> None:
         """Make the next frame a gap, for which another call has raised this error."""
         self._raise_error()
         self._intake.skip(error.number, 1, self.notes.refuse(error).reason, refused_bytes=payload_bytes)
 
-    def patch_summary(self, summary: Mapping[str, Any]) -> None:
-        """Merge into the summary metadata. Raises AcquisitionFailed once frame 0 has come, or if it is too large."""
-        self._intake.patch_summary(summary)
+    def patch_summary(self, summary: Mapping[str, Any], *, keeps: bool = False) -> Mapping[str, Any]:
+        """Merge into the summary metadata; return the result. See `Placing.patch_summary`."""
+        return self._intake.patch_summary(summary, keeps=keeps)
 
     def set_display(self, settings: Mapping[str, Any]) -> None:
         """Replace the display settings beside the stacks, soon; trouble with them is a warning."""

@@ -45,8 +45,13 @@ class Placing:
             self._name, self.summary, overlap=self._overlap, stack_limit_bytes=self.stack_limit_bytes
         )
 
-    def patch_summary(self, summary: Mapping[str, Any]) -> None:
-        """Merge into the summary metadata. Raises AcquisitionFailed once frame 0 has a place, or for too much."""
+    def patch_summary(self, summary: Mapping[str, Any], *, keeps: bool) -> Mapping[str, Any]:
+        """Merge into the summary metadata; return the result.
+
+        Raises AcquisitionFailed for too much, and once frame 0 has a place; if `keeps`, nothing changes then.
+        """
+        if self.stack_header and keeps:
+            return self.summary
         if self.stack_header:
             raise AcquisitionFailed("the summary is fixed: frame 0 has come", code="too_late")
         merged = {**self.summary, **summary}
@@ -55,6 +60,7 @@ class Placing:
         except ValueError as error:
             raise AcquisitionFailed(str(error), code="bad_header") from error
         self._set_summary(merged)
+        return self.summary
 
     def resume(self, continuation: Continuation) -> None:
         """Before the first frame: continue in a new stack file after those of an earlier run."""

@@ -108,7 +108,7 @@ class AcquisitionSpec:
     views: tuple[ViewSpec, ...] = ()
     default_mirrors: bool = True
     tiles: TileSpec | None = None
-    given: frozenset[str] = frozenset()
+    given: frozenset[str] = field(default=frozenset(), compare=False)
 
     def as_request(self) -> dict[str, Any]:
         """Plain values: the field `request` of acqstream.json."""

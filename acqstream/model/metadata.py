@@ -18,8 +18,8 @@ MAX_JSON_BYTES = 64 * 2**20
 """Limit of readers for one JSON text, as a summary, one frame's metadata, a note: a sparse file must not make them
 allocate gigabytes."""
 MAX_JSON_ITEMS = 2_200_000  # an empty list takes 20 times the memory of its text, so a bound on bytes is not enough
-MAX_SUMMARY_BYTES = MAX_JSON_BYTES // 2  # as JSON: notes hold it beside other things
-MAX_SUMMARY_ITEMS = 2_000_000
+MAX_SUMMARY_BYTES = MAX_JSON_BYTES // 4  # as JSON: notes hold it beside other things, and the loop parses it
+MAX_SUMMARY_ITEMS = 1_000_000
 
 _encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 

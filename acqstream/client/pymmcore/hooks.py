@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
+from acqstream.client.arguments import checked_choice, checked_flag
 from acqstream.client.pymmcore.engine import StreamingEngine, stop_camera
 from acqstream.client.pymmcore.run_sink import MissingPolicy
 from acqstream.client.pymmcore.streamer import Naming, Options, Streamer
@@ -94,6 +95,8 @@ class Attachment:
         counter: bool | None = None,
         missing: MissingPolicy = "error",
     ) -> None:
+        missing = checked_choice("missing", missing, ("error", "warn"))
+        counter = None if counter is None else checked_flag("counter", counter)
         self._core = core
         core_ref = weakref.ref(core)
 
