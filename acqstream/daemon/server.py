@@ -82,7 +82,7 @@ class Server:
             undo.pop_all()  # from here on `close` does it
         self._started_s = time.monotonic()
         self._stop_timeout_s = config.stop_timeout_s
-        self._is_stopping = self._is_hasty = False
+        self._stops: list[bool] = []  # is_hasty of each call of `stop`
         self._stop_by_s = float("inf")
 
     def _wire(self, config: DaemonConfig) -> None:
@@ -128,11 +128,15 @@ class Server:
         still come. The end of a session brings several signals.
         """
         timeout_s = self._stop_timeout_s if max_s is None else min(max_s, self._stop_timeout_s)
-        is_second, self._is_hasty = is_hasty and self._is_hasty, is_hasty or self._is_hasty
+        is_second = is_hasty and any(self._stops)
         self._stop_by_s = min(self._stop_by_s, time.monotonic() + (0.0 if is_second else timeout_s))
         self._handler.stop()
-        self._is_stopping = True
+        self._stops.append(is_hasty)
         self._waker.wake()
+
+    @property
+    def _is_stopping(self) -> bool:
+        return bool(self._stops)
 
     def note_fault(self) -> None:
         """Note that an unexpected error ended a thread: the daemon continues, and reports it by its exit status."""

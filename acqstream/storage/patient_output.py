@@ -24,12 +24,16 @@ _RETRY_S = 0.05  # of a file that another program has made non-blocking
 
 class PatientOutput(io.RawIOBase):
     """A file whose `write` never waits. target writes some bytes, and returns how many; None: none now.
+    replaced: the stream of the process whose place it takes.
 
     n_dropped: pieces that found the queue full, or failed; their number is written as soon as the queue is empty.
     """
 
-    def __init__(self, name: str, target: Callable[[bytes], int | None]) -> None:
+    def __init__(
+        self, name: str, target: Callable[[bytes], int | None], replaced: io.TextIOWrapper | None = None
+    ) -> None:
         super().__init__()
+        self._replaced = replaced
         self.n_dropped = 0
         self._target = target
         self._pieces: queue.SimpleQueue[bytes | threading.Event] = queue.SimpleQueue()  # a signal handler may log
@@ -39,6 +43,12 @@ class PatientOutput(io.RawIOBase):
 
     def writable(self) -> bool:
         return True
+
+    def fileno(self) -> int:
+        return super().fileno() if self._replaced is None else self._replaced.fileno()
+
+    def isatty(self) -> bool:
+        return self._replaced is not None and self._replaced.isatty()
 
     def write(self, data: bytes | memoryview) -> int:  # type: ignore[override]
         """Queue a piece of text, or drop it."""
@@ -86,23 +96,6 @@ class PatientOutput(io.RawIOBase):
         return io.TextIOWrapper(self, "utf-8", errors="backslashreplace", line_buffering=True)  # type: ignore[arg-type]
 
 
-class PatientStream(PatientOutput):
-    """One of the process's own streams, which it replaces."""
-
-    def __init__(self, name: str, replaced: io.TextIOWrapper) -> None:
-        replaced.flush()
-        raw: Any = replaced.buffer
-        raw = getattr(raw, "raw", raw)
-        self._replaced = replaced
-        super().__init__(name, raw.write)
-
-    def fileno(self) -> int:
-        return self._replaced.fileno()
-
-    def isatty(self) -> bool:
-        return self._replaced.isatty()
-
-
 def never_wait_for_output() -> None:
     """From now on nobody in this process waits for who reads its standard output and standard error.
 
@@ -110,5 +103,7 @@ def never_wait_for_output() -> None:
     """
     for name in ("stdout", "stderr"):
         stream: TextIO | None = getattr(sys, name)
-        if type(stream) is io.TextIOWrapper and not isinstance(stream.buffer, PatientStream):
-            setattr(sys, name, PatientStream(name, stream).stream())
+        if type(stream) is io.TextIOWrapper and not isinstance(stream.buffer, PatientOutput):
+            stream.flush()
+            buffer: Any = stream.buffer
+            setattr(sys, name, PatientOutput(name, getattr(buffer, "raw", buffer).write, stream).stream())
