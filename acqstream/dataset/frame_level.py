@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,8 @@ from acqstream.dataset.source import (
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.model.axes import AxisValue
+
+_MANY_PLACES, _MOST_PLACES = 4096, 2**30  # of which frames are looked for at once
 
 
 class _Piece(NamedTuple):
@@ -195,12 +198,34 @@ class FrameLevel:
         return list(itertools.islice(self._absent(array, layout, ranges), limit))
 
     def _absent(self, array: FrameArray, layout: LevelLayout, ranges: Sequence[range]) -> Iterator[Missing]:
+        outer, places = ranges[: len(layout.outer)], math.prod(map(len, array.values.values()))
+        is_many = math.prod(map(len, outer)) > _MANY_PLACES and places <= _MOST_PLACES and all(map(len, ranges))
+        if is_many and not array.is_stitched:
+            yield from self._absent_of_many(array, outer)
+            return
         for piece in _pieces(array, layout, ranges):
             position = _position(piece, ranges)
             if self._row(array, position, piece.tile) is None:
                 names = zip(array.values.items(), position, strict=True)
                 tile = {} if piece.tile is None else {ROW: piece.tile[0], COLUMN: piece.tile[1]}
                 yield {**{name: values[at] for (name, values), at in names}, **tile}
+
+    def _absent_of_many(self, array: FrameArray, ranges: Sequence[range]) -> Iterator[Missing]:
+        """As `_absent`, of frames, by columns: a byte a place, and no look-up for each."""
+        columns = self.reader.key_columns(range(len(self.reader)))
+        places, has_place = [], np.ones(len(self.reader), np.bool_)
+        for name, values in array.values.items():
+            at, home = {value: place for place, value in enumerate(values)}, array.homes.get(name)
+            of_value = [at.get(home if value is None else value, -1) for value in columns[name].values]  # type: ignore[arg-type]
+            places.append(np.array(of_value, np.int64)[columns[name].positions])
+            has_place &= places[-1] >= 0
+        is_there = np.zeros([len(values) for values in array.values.values()], np.bool_)
+        is_there[tuple(place[has_place] for place in places)] = True
+        absent = ~is_there[np.ix_(*ranges)]
+        for flat in np.flatnonzero(absent).tolist():
+            position = np.unravel_index(flat, absent.shape)
+            picked = zip(array.values.items(), ranges, position, strict=True)
+            yield {name: values[chosen[int(at)]] for (name, values), chosen, at in picked}
 
     def _read_part(self, array: FrameArray, piece: _Piece, ranges: Sequence[range]) -> NDArray[Any] | None:
         """The pixels of a piece (Y, X[, 3]), or None if the frame is not stored."""

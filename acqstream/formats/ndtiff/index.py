@@ -131,20 +131,20 @@ def parse_entries(
     )
 
 
-def read_entries(path: Path, *, most: int = sys.maxsize, ends_at_damage: bool = False) -> EntryBatch:
+def read_entries(path: Path, *, ends_at_damage: bool = False) -> EntryBatch:
     """All complete entries of an index file, as `parse_entries` of its content, in memory bounded by the entries.
 
-    Not more than `most`; ends_at_damage: those before the first bytes that are no entry. Raises CorruptDataset unless
+    ends_at_damage: those before the first bytes that are no entry. Raises CorruptDataset unless
     so, StorageError.
     """
     file = ReadFile(path)
     try:
         parts: list[EntryBatch] = []
-        position = count = 0
+        position = 0
         while True:
             data = file.read(position, _WINDOW_BYTES)
             try:
-                part = parse_entries(data, str(path), position, limit=most - count)
+                part = parse_entries(data, str(path), position)
             except CorruptDataset as error:
                 if not ends_at_damage or error.offset is None:
                     raise
@@ -152,8 +152,7 @@ def read_entries(path: Path, *, most: int = sys.maxsize, ends_at_damage: bool = 
                 part = parse_entries(data, str(path), position)
             parts.append(part)
             position += part.consumed
-            count += len(part.names)
-            if count >= most or len(data) < _WINDOW_BYTES or not part.consumed or part.at_zeros:
+            if len(data) < _WINDOW_BYTES or not part.consumed or part.at_zeros:
                 break
     finally:
         file.close()

@@ -213,3 +213,16 @@ def test_the_command_names_the_chunk_and_its_frames(tmp_path: Path) -> None:
     assert done.returncode == 3, done.stdout + done.stderr
     assert entry.key in done.stdout
     assert "(time 0, channel 0, z 0 to 1) is not as it was stored" in done.stdout
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_chunks_that_are_gone_with_their_lists_are_a_problem(tmp_path: Path, kind: str) -> None:
+    made = mirror_of(tmp_path, kind)
+    keys = {entry.key for entry in entries_of(made) if entry.level != DOCUMENT}
+    for path in (made / FOLDER).glob("*.sums"):
+        path.unlink()
+    assert any("list 1 of checksums is missing" in problem.text for problem in verify(made, kind).problems)
+    shutil.rmtree(made / FOLDER)
+    for key in keys:
+        (made / key).unlink()
+    assert any("lists of checksums" in problem.text for problem in verify(made, kind).problems)
