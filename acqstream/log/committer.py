@@ -172,6 +172,8 @@ class Committer:
                     self._stacks.prepare()
 
     def _publish(self, batch: Batch) -> None:
+        self._journal.check()
+        self._index.check()
         records, pages = _records(batch)
         journal_end = self._journal.end
         gaps = [entry.count for entry in batch.entries if isinstance(entry, Gap)]

@@ -106,6 +106,8 @@ class DatasetFiles:
         """Force journal and index. Done already, unless the run ended with an error. Raises StorageError."""
         self.journal.sync()
         self.index.sync()
+        self.journal.check()
+        self.index.check()
 
     def write_end(self, receipt: Receipt, state: AcquisitionState, gaps: tuple[MissingFrames, ...]) -> None:
         """Write receipt and final state, mark the journal clean. May be tried again. Raises StorageError."""

@@ -94,7 +94,9 @@ def test_a_journal_says_that_it_has_long_gaps_before_it_has_one(tmp_path: Path) 
         before = len(disk.calls)
         log.skip(1, 100, "")
         assert log.wait_for_published(101)
-        calls = [(call.kind, call.offset) for call in disk.calls[before:] if call.name == JOURNAL]
+        calls = [
+            (call.kind, call.offset) for call in disk.calls[before:] if call.name == JOURNAL and call.kind != "size"
+        ]
         log.skip(101, 100, "again")
         assert log.wait_for_published(201)
     assert calls == [("pwritev", 0), ("fdatasync", 0), ("pwritev", journal.HEADER_BYTES + journal.RECORD_BYTES)]
@@ -280,7 +282,7 @@ def test_an_entry_behind_a_gap_waits_until_the_gap_is_forced(tmp_path: Path) -> 
                 log.skip(1, 1, "")
             put(log, number)
             assert log.wait_for_published(number + 1)
-        calls = [(c.kind, c.name) for c in disk.calls[before:] if c.name in (JOURNAL, INDEX_NAME)]
+        calls = [(c.kind, c.name) for c in disk.calls[before:] if c.name in (JOURNAL, INDEX_NAME) and c.kind != "size"]
     assert sorted(calls[: calls.index(("fdatasync", JOURNAL))]) == [("pwritev", JOURNAL)] * (
         calls.index(("fdatasync", JOURNAL))
     )
