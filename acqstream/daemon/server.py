@@ -157,6 +157,7 @@ class Server:
                 supervisor.look_after(time.monotonic())
                 if supervisor.is_idle_over and not self._is_stopping:
                     self.stop()
+                self.endpoints.look_after(self._shutdown_file, time.monotonic())
                 self._notifier.look_after(time.monotonic())
                 self._web.look_after(time.monotonic())
                 self._service.look_after(

@@ -47,6 +47,7 @@ class Batch:
 class CommitEvents:
     """The events of a committer, called in its own thread."""
 
+    begin: Callable[[], None]  # before a commit, which an error prevents
     published: Callable[[Sequence[Group | Gap], int], None]  # entries, next frame number
     durable: Callable[[int], None]  # next frame number
     idle: Callable[[], None]  # a batch was dealt with
@@ -152,6 +153,7 @@ class Committer:
         return batch is not None or not stopping
 
     def _commit(self, batch: Batch) -> None:
+        self._events.begin()
         if batch.stack is not None:
             try:
                 batch.stack.file.sync()

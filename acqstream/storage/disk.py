@@ -98,7 +98,10 @@ def write_all(disk: Disk, fd: int, buffers: Sequence[memoryview | bytes], offset
 
 def check_length(disk: Disk, fd: int, path: str, shortest: int, longest: float = math.inf) -> None:
     """Raise DatasetLocked if an open file of this process has a length that another program gave it; else OSError."""
-    size = disk.size(fd)
+    try:
+        size = disk.size(fd)
+    except FileNotFoundError as error:
+        raise DatasetLocked(f"{path} was deleted by another program; its frames are lost") from error
     if not shortest <= size <= longest:
         text = f"{path} was changed by another program: {size} bytes, expected {shortest}"
         raise DatasetLocked(f"{text}; end that program, then verify the dataset")
