@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,11 +13,13 @@ from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
 from acqstream.formats.ndtiff.layout import INDEX_NAME
 from acqstream.integrity.recovery import RecoveryReport, recover
 from acqstream.log import journal
-from acqstream.log.state_file import STATE_NAME
+from acqstream.log.state_file import STATE_NAME, read_state
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
 from acqstream.storage.platform import FILES
 
 logger = logging.getLogger("acqstream.recovery")
+
+GROWTH_WATCH_S = 1.5  # longer than the interval of commits on a slow disk
 
 
 def recover_all(folders: Iterable[Path]) -> list[RecoveryReport]:
@@ -41,6 +44,29 @@ def recover_all(folders: Iterable[Path]) -> list[RecoveryReport]:
             logger.warning("recovered %s", report)
             reports.append(report)
     return reports
+
+
+def growing_datasets(folders: Iterable[Path]) -> set[Path]:
+    """Return the datasets in writing whose files change within GROWTH_WATCH_S: their writer lives on another mount."""
+    before = {}
+    for folder in folders:
+        with contextlib.suppress(AcqStreamError, OSError):  # it is logged when it is to be recovered
+            if read_state(str(folder)).state.writing:
+                before[folder] = _status_of_files(folder)
+    if before:
+        time.sleep(GROWTH_WATCH_S)
+    growing = {folder for folder, status in before.items() if _status_of_files(folder) != status}
+    for folder in growing:
+        logger.error("%s is not recovered: another program still writes it; stop that program", folder)
+    return growing
+
+
+def _status_of_files(folder: Path) -> dict[Path, tuple[int, int]]:
+    found = {}
+    for path in (*folder.iterdir(), *folder.glob(f"{FULL_RESOLUTION}/*")):
+        with contextlib.suppress(FileNotFoundError):  # it was renamed meanwhile
+            found[path] = (path.stat().st_size, path.stat().st_mtime_ns)
+    return found
 
 
 def _remove_unstarted(folder: Path) -> None:

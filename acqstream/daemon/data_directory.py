@@ -7,13 +7,15 @@ import logging
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from acqstream.errors import AcquisitionRefused, ConfigError, DatasetExists, StorageError
+from acqstream.daemon.daemon_process import BEAT_S, is_running, own_process, why_in_use
+from acqstream.errors import AcqStreamError, AcquisitionRefused, ConfigError, DatasetExists, StorageError
 from acqstream.model.daemon_note import DaemonNote
 from acqstream.model.dataset_name import name_key, name_problem, normal_name
-from acqstream.storage.lock import DirectoryLock
+from acqstream.storage.lock import DirectoryLock, LockHolder
 from acqstream.storage.platform.capabilities import is_junction, max_path_characters
 
 logger = logging.getLogger("acqstream.daemon")
@@ -52,10 +54,32 @@ class DataDirectory:
         if _is_not_unicode(str(self.path)):  # messages, receipts and state files could not have its path
             shown = os.fsencode(self.path).decode("utf-8", "backslashreplace")
             raise ConfigError(f"data directory {shown} has a name that is not UTF-8; use another one")
-        self._lock = DirectoryLock(str(self.path))
+        self.is_predecessor_dead = False  # proved
+        self._lock = DirectoryLock(str(self.path), own_process(), self._why_in_use)
+        self._ended = threading.Event()
+        self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self._heart.start()
+
+    def _why_in_use(self, directory: str, holder: LockHolder) -> str:
+        self.is_predecessor_dead = is_running(holder.process) is False
+        return why_in_use(directory, holder)
+
+    def _beat(self) -> None:
+        """Keep the lock file there and up to date; in a thread of its own, which may wait for the disk."""
+        logged = ""
+        while not self._ended.wait(BEAT_S):
+            try:
+                self._lock.refresh()
+            except AcqStreamError as error:
+                if str(error) != logged:
+                    logged = str(error)
+                    logger.error("the directory of this daemon is not safe from another one: %s", error)  # noqa: TRY400
 
     def announce(self, note: DaemonNote) -> None:
-        """Write into the lock file where this daemon listens, for programs that know the directory alone."""
+        """Write into the lock file where this daemon listens, for programs that know the directory alone.
+
+        Raises DatasetLocked if a daemon that started at the same moment has taken the directory.
+        """
         try:
             self._lock.write_note(note.text())
         except (
@@ -64,7 +88,10 @@ class DataDirectory:
             logger.warning("programs cannot find this daemon by its data directory: %s", error)
 
     def close(self) -> None:
-        self._lock.close()
+        self._ended.set()
+        self._heart.join(BEAT_S)
+        if not self._heart.is_alive():  # else the disk stalls, and the end of the process releases the lock
+            self._lock.close()
 
     def folders(self) -> Iterator[Path]:
         """Yield the folders that may be datasets, without links: another daemon may write where they lead."""

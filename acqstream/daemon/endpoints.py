@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from pathlib import Path
@@ -20,12 +21,16 @@ from acqstream.storage.platform.capabilities import port_release_s
 
 if TYPE_CHECKING:
     from acqstream.daemon.client_access import ClientAccess
+    from acqstream.daemon.shutdown_file import ShutdownFile
+
+logger = logging.getLogger("acqstream.daemon")
 
 SOCKET_BUFFER_BYTES = 4 * 2**20
 HANDSHAKE_MS = 3000
 KEEPALIVE_S = 10, 5, 3  # seconds of silence, then the interval of probes, and their number
 UNREACHABLE_AFTER_MS = 25_000  # the sum of those; also the limit for data that the peer does not acknowledge
 BIND_RETRY_S = 0.1
+LOOK_INTERVAL_S = 1.0
 MAX_IPC_PATH = 100  # sun_path holds 107 bytes
 IPC_SUFFIX, MEMORY_SUFFIX, EVENTS_SUFFIX = ".sock", ".memory", ".events"
 SHUTDOWN_SUFFIX = ".shutdown"
@@ -54,7 +59,9 @@ class Endpoints:
         self.memory_server: SharedMemoryServer | None = None
         self.remote: list[str] = []
         self._access: ClientAccess | None = None
-        self._names: list[Path] = []  # of local sockets
+        self._names: dict[Path, zmq.Socket[bytes]] = {}  # of local sockets
+        self._runtime = config.runtime.absolute()
+        self._looked_at_s, self._trouble = time.monotonic(), ""
         try:
             self.bound = [self._bind(self.producers, endpoint) for endpoint in config.endpoints]
             self.ipc = next((f"ipc://{path}" for path in self._names), "")
@@ -87,10 +94,30 @@ class Endpoints:
         make_runtime_folder(runtime)
         return runtime / f"{port if port.isdigit() else os.getpid()}{suffix}"
 
+    def look_after(self, shutdown_file: ShutdownFile, now_s: float) -> None:
+        """Make the runtime folder and what is in it again if it was removed or renamed. Connected clients stay."""
+        if now_s - self._looked_at_s < LOOK_INTERVAL_S:
+            return
+        self._looked_at_s = now_s
+        try:
+            if not self._runtime.is_dir():
+                make_runtime_folder(self._runtime)
+            for path, socket in self._names.items():
+                if not path.exists():
+                    logger.warning("the socket %s was removed; it is made again", path)
+                    _bind(socket, f"ipc://{path}")  # beside the old one, whose connections stay
+            if self.memory_server is not None:
+                self.memory_server.restore()
+            shutdown_file.restore()
+        except (ConfigError, OSError) as error:
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                logger.error("new clients do not find this daemon's local sockets: %s", error)  # noqa: TRY400
+
     def close(self, linger_ms: int = 0) -> None:
         """Close all sockets, waiting up to linger_ms for last messages to leave. Repeated calls do nothing."""
         while self._names:  # first: once tcp is closed, the next daemon may bind these names
-            socket_names.remove(self._names.pop())
+            socket_names.remove(self._names.popitem()[0])
         server, self.memory_server = self.memory_server, None
         if server is not None:
             server.close()
@@ -139,7 +166,7 @@ class Endpoints:
             socket_names.take_over(Path(name))
         bound = _bind(socket, endpoint)
         if is_name:
-            self._names.append(Path(name).absolute())
+            self._names[Path(name).absolute()] = socket
         return bound
 
     def _socket_path(self, config: DaemonConfig, suffix: str) -> Path:

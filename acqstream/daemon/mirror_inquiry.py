@@ -33,7 +33,8 @@ def read_stored_mirrors(request: Mirrors, directory: DataDirectory) -> tuple[str
     folder = directory.find(request.name)
     state = _state_of(os.fspath(folder))
     if state is None or state.dataset_id != request.dataset_id:
-        text = f"dataset {request.dataset_id!r} is not in this data directory as {request.name!r:.120}"
+        missing = f"dataset {request.dataset_id!r} is not in this data directory as {request.name!r:.120}"
+        text = f"{missing}: its folder was renamed, moved or deleted"
         raise ProtocolError(text, code="unknown_ds")
     return os.fspath(folder), MirrorsReply(request.dataset_id, state.state, tuple(mirror_results(folder, state)))
 

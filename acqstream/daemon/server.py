@@ -15,7 +15,7 @@ from acqstream.daemon.acquisition_registry import AcquisitionRegistry
 from acqstream.daemon.announcer import Announcer
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.connection_guard import ConnectionGuard
-from acqstream.daemon.crashed_datasets import recover_all
+from acqstream.daemon.crashed_datasets import growing_datasets, recover_all
 from acqstream.daemon.data_directory import DataDirectory
 from acqstream.daemon.endpoints import SHUTDOWN_SUFFIX, Endpoints
 from acqstream.daemon.exit_status import ExitStatus
@@ -60,7 +60,8 @@ class Server:
             undo.callback(self.directory.close)
             self._service = Service()
             undo.callback(self._service.close)
-            recover_all(self._service.starting(self.directory.folders()))
+            growing = set() if self.directory.is_predecessor_dead else growing_datasets(self.directory.folders())
+            recover_all(self._service.starting(one for one in self.directory.folders() if one not in growing))
             on_recovered()
             self.endpoints = Endpoints(config)
             undo.callback(self.endpoints.close)
@@ -166,6 +167,7 @@ class Server:
                 supervisor.look_after(time.monotonic())
                 if supervisor.is_idle_over and not self._is_stopping:
                     self.stop()
+                self.endpoints.look_after(self._shutdown_file, time.monotonic())
                 self._notifier.look_after(time.monotonic())
                 self._web.look_after(time.monotonic())
                 self._service.look_after(

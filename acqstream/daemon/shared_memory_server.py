@@ -115,6 +115,11 @@ class SharedMemoryServer:
             self._dismiss(number)
         self._listener.close()
 
+    def restore(self) -> None:
+        """Listen again if the socket was removed. Raises OSError."""
+        if self.path is not None and not self.path.exists():
+            self._listener.restore(self.path)
+
     def take(self, token: str) -> ProducerMemory:
         """Return the memory that was handed over with this token. Raises ProtocolError (bad_memory) if none was."""
         for number, visitor in self._visitors.items():

@@ -29,6 +29,11 @@ class ShutdownFile:
         except OSError as error:
             raise ConfigError(f"cannot write {path}: {error}; name another folder as `runtime`") from error
 
+    def restore(self) -> None:
+        """Write the file again if it was removed. Raises OSError."""
+        if not self.path.exists():
+            write_private(self.path, self._key.encode("ascii") + b"\n")
+
     def has_key(self, key: str) -> bool:
         """Return True if the key is that of the file, in a time that does not depend on the key."""
         return hmac.compare_digest(key.encode("utf-8"), self._key.encode("ascii"))

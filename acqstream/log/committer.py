@@ -47,6 +47,7 @@ class Batch:
 class CommitEvents:
     """The events of a committer, called in its own thread."""
 
+    begin: Callable[[], None]  # before a commit, which an error prevents
     published: Callable[[Sequence[Group | Gap], int], None]  # entries, next frame number
     durable: Callable[[], None]  # all that is published
     idle: Callable[[], None]  # a batch was dealt with
@@ -155,6 +156,7 @@ class Committer:
         return batch is not None or not stopping
 
     def _commit(self, batch: Batch) -> None:
+        self._events.begin()
         if batch.stack is not None:
             try:
                 batch.stack.file.sync()
@@ -173,6 +175,8 @@ class Committer:
                     self._stacks.prepare()
 
     def _publish(self, batch: Batch) -> None:
+        self._journal.check()
+        self._index.check()
         records, groups = _records(batch), batch.groups()
         journal_end = self._journal.end
         self._gate.run(lambda: self._journal.append(records))

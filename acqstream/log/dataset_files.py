@@ -105,6 +105,8 @@ class DatasetFiles:
         """Force journal and index; after a failed sync it fails for ever. Raises StorageError."""
         self.journal.sync()
         self.index.sync()
+        self.journal.check()
+        self.index.check()
 
     def write_end(self, receipt: Receipt, state: AcquisitionState, gaps: tuple[MissingFrames, ...]) -> None:
         """Write receipt and final state, mark a forced journal clean. May be tried again. Raises StorageError."""

@@ -38,6 +38,7 @@ from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.receipt import END_STATES, Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.disk import Disk
+from acqstream.storage.held_folder import HeldFolder
 from acqstream.storage.watched_disk import WatchedDisk
 
 
@@ -67,7 +68,7 @@ class Recording:
         self.state = LogState(on_change)
         self.counts = ReceiptCounts()
         self.notes = LogNotes(self.state.notify)
-        self.disk = WatchedDisk(disk, self.notes.stall, self.notes.unforced)
+        self.disk = WatchedDisk(disk, self.notes.stall, self.notes.unforced, HeldFolder(folder))
         self.gate = SpaceGate(self._note_space, free_reserve)
         self._checksums = ChecksumWorker(spec.name, self._fail)
         tiles = dataset.tiles
@@ -102,7 +103,7 @@ class Recording:
 
     @property
     def index_path(self) -> str:
-        return os.path.join(self._dataset.stack_folder(self._folder), INDEX_NAME)
+        return os.path.join(self._dataset.stack_folder(self.disk.folder.place), INDEX_NAME)
 
     def set_display(self, settings: Mapping[str, Any]) -> None:
         """Write the display settings soon, in the committing thread."""
@@ -131,12 +132,16 @@ class Recording:
         except BaseException as error:  # noqa: BLE001 - the thread's edge: every run ends with a receipt
             self._fail(error)
             receipt = self._make_receipt()
+        self.disk.folder.close()
         self.state.finish(receipt, END_STATES[receipt.status])
 
     def _open_files(self) -> tuple[DatasetFiles, bytes]:
         """The files of the dataset, and the journal records of an earlier run."""
         if self._dataset.state is not AcquisitionState.INTERRUPTED:
-            return DatasetFiles.create(self.disk, self._folder, self._dataset), b""
+            files = DatasetFiles.create(self.disk, self._folder, self._dataset)
+            self.disk.folder.hold()
+            return files, b""
+        self.disk.folder.hold()
         layout = self.intake.placing.layout
         files, continuation = DatasetFiles.open(self.disk, self._folder, self._dataset, layout, self._keys)
         self.counts.resume(continuation.counts)
@@ -156,6 +161,7 @@ class Recording:
             stack_limit_bytes=placing.stack_limit_bytes,
             gate=self.gate,
             events=CommitEvents(
+                begin=self._note_place,
                 published=self._note_published,
                 durable=self._note_durable,
                 idle=self.intake.wake,
@@ -192,6 +198,11 @@ class Recording:
         self.intake.begin_close()
         self.state.notify()
 
+    def _note_place(self) -> None:
+        if self.disk.folder.look():
+            text = f"{self._folder} was renamed or moved; the run goes on in {self.disk.folder.place}"
+            self.notes.warn("folder_moved", text)
+
     def _note_space(self) -> None:
         """The disk has become full, or has space again: the window follows."""
         why, was_held = self.intake.hold(lambda: self.gate.reason)
@@ -221,6 +232,7 @@ class Recording:
     # The end.
 
     def _close(self, files: DatasetFiles | None) -> Receipt:
+        self._finalizer.attempt(self._note_place)  # the receipt names it
         header = self.intake.placing.header_without_frames() if files is not None else b""
         self._finalizer.finish_stacks(self.stacks, header)
         return self._finalizer.write(files, self._make_receipt, tuple(self.counts.gaps))
@@ -242,7 +254,7 @@ class Recording:
         }
         return Receipt(
             dataset_id=self._spec.dataset_id,
-            path=os.path.abspath(self._folder),
+            path=os.path.abspath(self.disk.folder.place),
             status=status,
             reason=reason,
             sent=sent,

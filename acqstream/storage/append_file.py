@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from acqstream.errors import DatasetLocked, StorageError
-from acqstream.storage.disk import Disk, write_all
+from acqstream.storage.disk import Disk, check_length, write_all
 from acqstream.storage.lock import try_lock_repeatedly
 
 
@@ -17,7 +17,7 @@ class AppendFile:
 
     def __init__(self, disk: Disk, path: str, *, create: bool, end: int = 0) -> None:
         self.path = path
-        self.end = end
+        self.end = self._longest = end  # an append that failed may have left bytes up to `_longest`
         self.sync_error: StorageError | None = None
         self._disk = disk
         try:
@@ -28,6 +28,7 @@ class AppendFile:
     def append(self, entries: bytes | Sequence[bytes]) -> None:
         """Add complete entries. After a failure the file is cut back to its old end, so no torn entry stays."""
         buffers = [entries] if isinstance(entries, bytes) else entries
+        self._longest = self.end + sum(map(len, buffers))
         try:
             self.end = write_all(self._disk, self._fd, buffers, self.end)
         except OSError as error:
@@ -48,7 +49,14 @@ class AppendFile:
             self._disk.truncate(self._fd, end)
         except OSError as error:
             raise StorageError(error, self.path, f"cannot cut to {end} bytes") from error
-        self.end = end
+        self.end = self._longest = end
+
+    def check(self) -> None:
+        """Raise DatasetLocked if another program has cut the file or written after its end; StorageError."""
+        try:
+            check_length(self._disk, self._fd, self.path, self.end, max(self.end, self._longest))
+        except OSError as error:
+            raise StorageError.wrap(error, self.path, "cannot read the length") from error
 
     def sync(self) -> None:
         """Force everything appended so far to the disk."""

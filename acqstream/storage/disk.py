@@ -7,9 +7,11 @@ bytes. Nothing here buffers.
 from __future__ import annotations
 
 import errno
+import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from acqstream.errors import DatasetLocked
 from acqstream.storage.platform import Files
 
 
@@ -92,6 +94,17 @@ def write_all(disk: Disk, fd: int, buffers: Sequence[memoryview | bytes], offset
         if written:
             queue[0] = queue[0][written:]
     return offset
+
+
+def check_length(disk: Disk, fd: int, path: str, shortest: int, longest: float = math.inf) -> None:
+    """Raise DatasetLocked if an open file of this process has a length that another program gave it; else OSError."""
+    try:
+        size = disk.size(fd)
+    except FileNotFoundError as error:
+        raise DatasetLocked(f"{path} was deleted by another program; its frames are lost") from error
+    if not shortest <= size <= longest:
+        text = f"{path} was changed by another program: {size} bytes, expected {shortest}"
+        raise DatasetLocked(f"{text}; end that program, then verify the dataset")
 
 
 _CANNOT_FORCE_NAMES = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF}

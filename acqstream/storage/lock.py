@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -14,53 +16,96 @@ from acqstream.storage.platform import FILES
 LOCK_NAME = ".acqstream.lock"
 _ATTEMPTS = 5
 _MAX_TEXT_BYTES = 8192
+_UNKNOWN = "an unknown process"
 _PAUSE_S = 0.01  # a program that asks `is_locked` has the lock for less than that
 
 
 @dataclass(frozen=True, slots=True)
 class LockHolder:
-    """The process that holds a lock. name: its number and its machine; note: see `DirectoryLock.write_note`."""
+    """The process that holds a lock. name: its number and its machine; others: see `DirectoryLock`."""
 
     name: str
     note: str = ""
+    process: str = ""
+    beat: str = ""
 
 
 class DirectoryLock:
     """Locked from construction to `close`; the system releases the lock if the process dies.
 
+    process identifies the holder for programs to which the lock does not show, and is written with a number that grows.
+    why_in_use: returns the sign of life of such a holder, which is the last one that the file names; may take seconds.
     Raises DatasetLocked naming the holder, StorageError if the lock file cannot be created or written.
     """
 
-    def __init__(self, directory: str) -> None:
+    def __init__(
+        self,
+        directory: str,
+        process: str = "",
+        why_in_use: Callable[[str, LockHolder], str] = lambda _directory, _holder: "",
+    ) -> None:
+        self.directory = directory
         self.path = os.path.join(directory, LOCK_NAME)
+        self._note, self._process, self._beats = "", process, 0
         try:
             self._fd = FILES.open_lock_file(self.path)
         except OSError as error:
             raise StorageError.wrap(error, self.path, "cannot create the lock file") from error
-        if not try_lock_repeatedly(self._fd):
-            holder = _read_holder(self._fd).name
-            FILES.close(self._fd)
-            raise DatasetLocked(
-                f"{directory} is in use by {holder}; wait until it is done, stop it, or choose another directory"
-            )
         try:
+            holder = _read_holder(self._fd)
+            why = why_in_use(directory, holder) if try_lock_repeatedly(self._fd) else "it has locked the directory"
+            if why:
+                raise self._locked_by(holder, why)
             FILES.truncate(self._fd, 0)
-            self._name = f"acqstream pid {os.getpid()} on {socket.gethostname()}\n".encode()
-            FILES.pwritev(self._fd, [self._name], 0)
-        except OSError as error:
+            self._name = f"acqstream pid {os.getpid()} on {socket.gethostname()}"
+            FILES.pwritev(self._fd, [self._text()], 0)
+        except BaseException as error:
             FILES.close(self._fd)  # and with it the lock
-            raise StorageError.wrap(error, self.path, "cannot write the lock file") from error
+            if isinstance(error, OSError):
+                raise StorageError.wrap(error, self.path, "cannot write the lock file") from error
+            raise
 
     def write_note(self, note: str) -> None:
-        """Write a line for programs that ask who holds the lock. Raises StorageError if it cannot be written."""
+        """Write a line for programs that ask who holds the lock. Raises as `refresh`."""
+        self._note = note
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Write the file again, with a larger number, and make and lock it where it was removed or renamed.
+
+        Raises DatasetLocked if another process has the directory now, StorageError if the file cannot be written.
+        """
+        self._beats += 1
         try:
-            FILES.pwritev(self._fd, [f"{note}\n".encode()], len(self._name))
+            fd = FILES.open_lock_file(self.path)  # opened and closed each time: so network mounts show it to others
+            try:
+                is_same = FILES.status(fd).identity == FILES.status(self._fd).identity
+                holder = _read_holder(fd)
+                is_own = holder.name == _UNKNOWN or (holder.name, holder.process) == (self._name, self._process)
+                if not (is_own if is_same else try_lock_repeatedly(fd)):
+                    raise self._locked_by(holder, "it has taken the directory from this process")
+                FILES.pwritev(fd, [self._text()], 0)
+                if not is_same:
+                    fd, self._fd = self._fd, fd
+            finally:
+                FILES.close(fd)
         except OSError as error:
             raise StorageError.wrap(error, self.path, "cannot write the lock file") from error
 
     def close(self) -> None:
-        """Release the lock. The file stays: removing it would race with the next holder."""
+        """Release the lock. The file stays, empty: removing it would race with the next holder."""
+        with contextlib.suppress(OSError):  # the next holder finds out that this one has ended
+            if self._process:
+                FILES.truncate(self._fd, 0)
         FILES.close(self._fd)
+
+    def _text(self) -> bytes:
+        beat = f"{self._process} {self._beats:020d}\n" if self._process else ""  # of one length: sizes may be cached
+        return f"{self._name}\n{self._note}\n{beat}".encode()
+
+    def _locked_by(self, holder: LockHolder, why: str) -> DatasetLocked:
+        advice = "wait until it is done, stop it, or choose another directory"
+        return DatasetLocked(f"{self.directory} is in use by {holder.name}; {advice} ({why})")
 
     def __enter__(self) -> DirectoryLock:
         return self
@@ -122,5 +167,16 @@ def _read_holder(fd: int) -> LockHolder:
     except OSError:  # a pipe has no position
         text = ""
     name, _, rest = text.partition("\n")
-    note, end, _ = rest.partition("\n")
-    return LockHolder(name.strip() or "an unknown process", note if end else "")
+    note, end, rest = rest.partition("\n")
+    line, is_complete, _ = rest.partition("\n")
+    process, _, beat = line.rpartition(" ") if is_complete else ("", "", "")
+    return LockHolder(name.strip() or _UNKNOWN, note if end else "", process, beat)
+
+
+def read_holder(directory: str) -> LockHolder:
+    """Return the last process that the lock file names, also if it holds no lock. Raises OSError."""
+    fd = FILES.open_for_reading(os.path.join(directory, LOCK_NAME))
+    try:
+        return _read_holder(fd)
+    finally:
+        FILES.close(fd)

@@ -14,7 +14,7 @@ import os
 from collections.abc import Sequence
 
 from acqstream.errors import StorageError
-from acqstream.storage.disk import Disk, write_all
+from acqstream.storage.disk import Disk, check_length, write_all
 from acqstream.storage.platform.alignment import DIRECT_STEP_BYTES
 
 logger = logging.getLogger("acqstream.storage")
@@ -32,7 +32,7 @@ class StackFile:
         self.buffered_reason = ""
         self._disk = disk
         self._limit_bytes = limit_bytes
-        self._reserved = 0
+        self._reserved = self._longest = 0
         self._can_reserve = True
         self._fd = -1
         self._private = path + PRIVATE_SUFFIX
@@ -78,9 +78,14 @@ class StackFile:
             raise StorageError.wrap(error, path, "cannot open again") from error
 
     def write(self, blocks: Sequence[memoryview], offset: int) -> None:
-        """Write complete blocks of block-aligned memory at `offset`, a block boundary."""
+        """Write complete blocks of block-aligned memory at `offset`, a block boundary.
+
+        Raises StorageError, DatasetLocked if another program has changed the length.
+        """
         length = sum(len(block) for block in blocks)
         try:
+            check_length(self._disk, self._fd, self.path, self.end, self._longest)
+            self._longest = max(self._longest, offset + length)  # a write that fails may leave bytes up to there
             if self._can_reserve and offset + length > self._reserved:
                 self._reserve(offset + length)
             self._write(blocks, offset)
@@ -91,8 +96,10 @@ class StackFile:
     def sync(self) -> None:
         """Force all written bytes to the disk. After an error the file must not be used again."""
         # After a failed fsync Linux drops the dirty pages and reports success next time: a second try would hide it.
+        end = self.end  # another thread may write meanwhile
         try:
             self._disk.fdatasync(self._fd)
+            check_length(self._disk, self._fd, self.path, end)
         except OSError as error:
             raise StorageError.wrap(error, self.path, "cannot force to the disk") from error
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from acqstream.storage.disk import Disk, force_names
+from acqstream.storage.held_folder import HeldFolder
 
 STALL_S = 1.0  # a disk call that takes longer counts as stalled
 MAX_STALLS = 1000  # recorded; later ones are only counted
@@ -31,13 +32,18 @@ class WatchedDisk:
     """A `Disk` that passes each call to `inner` and measures it. Thread-safe; two clock readings a call.
 
     on_stall is called when a stalled call has returned, by the thread that made the call; on_unforced with the first
-    folder whose names the file system cannot force.
+    folder whose names the file system cannot force. Paths in `folder` stay right when it is moved.
     """
 
     def __init__(
-        self, inner: Disk, on_stall: Callable[[SlowCall], None], on_unforced: Callable[[str], None] = lambda _: None
+        self,
+        inner: Disk,
+        on_stall: Callable[[SlowCall], None],
+        on_unforced: Callable[[str], None] = lambda _: None,
+        folder: HeldFolder | None = None,
     ) -> None:
         self._inner = inner
+        self.folder = folder or HeldFolder("")
         self._on_stall, self._on_unforced = on_stall, on_unforced
         self.has_unforced_names = False
         # One entry per thread, which only that thread writes: single dict operations need no lock on the frame path.
@@ -63,7 +69,7 @@ class WatchedDisk:
                 self._on_stall(slow)
 
     def open(self, path: str, *, create: bool, direct: bool = False) -> int:
-        fd = self._watch("open", path, lambda: self._inner.open(path, create=create, direct=direct))
+        fd = self._watch("open", path, lambda: self._inner.open(self.folder.at(path), create=create, direct=direct))
         self._paths[fd] = path
         return fd
 
@@ -92,27 +98,28 @@ class WatchedDisk:
     def size(self, fd: int) -> int:
         return self._inner.size(fd)  # not watched: on local file systems fstat reads no disk
 
-    def replace(self, source: str, target: str) -> None:
-        self._watch("rename", target, lambda: self._inner.replace(source, target))  # of a closed file: see StackFile
+    def replace(self, source: str, target: str) -> None:  # of a closed file: see StackFile
+        at = self.folder.at
+        self._watch("rename", target, lambda: self._inner.replace(at(source), at(target)))
 
     def unlink(self, path: str) -> None:
-        self._watch("unlink", path, lambda: self._inner.unlink(path))
+        self._watch("unlink", path, lambda: self._inner.unlink(self.folder.at(path)))
 
     def mkdir(self, path: str) -> None:
-        self._watch("mkdir", path, lambda: self._inner.mkdir(path))
+        self._watch("mkdir", path, lambda: self._inner.mkdir(self.folder.at(path)))
 
     def link_folder(self, target: str, path: str) -> None:
         self._watch("symlink", path, lambda: self._inner.link_folder(target, path))
 
     def sync_directory(self, path: str) -> bool:
-        is_forced = self._watch("fsync", path, lambda: force_names(self._inner.sync_directory, path))
+        is_forced = self._watch("fsync", path, lambda: force_names(self._inner.sync_directory, self.folder.at(path)))
         if not (is_forced or self.has_unforced_names):
             self.has_unforced_names = True
             self._on_unforced(path)
         return is_forced
 
     def free_bytes(self, path: str) -> int:
-        return self._watch("statvfs", path, lambda: self._inner.free_bytes(path))
+        return self._watch("statvfs", path, lambda: self._inner.free_bytes(self.folder.at(path)))
 
 
 def _slow_call(call: str, path: str, since_s: float) -> SlowCall | None:

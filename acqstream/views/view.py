@@ -8,6 +8,7 @@ that a killed view resumes at its cursor and takes no frame twice.
 from __future__ import annotations
 
 import contextlib
+import errno
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -192,7 +193,9 @@ class ViewRun:
     def failure_text(self, error: Exception) -> str:
         """Return the reason of a failed view."""
         kind = "" if isinstance(error, AcqStreamError) else f"{type(error).__name__}: "
-        return f"after {self._taker.cursor} frames: {kind}{error}"
+        is_gone = getattr(error, "errno", 0) == errno.ENOENT or not self.path.exists()
+        gone = "; the folder of the dataset or of the mirror was renamed, moved or deleted" if is_gone else ""
+        return f"after {self._taker.cursor} frames: {kind}{error}{gone}"
 
     def _fail(self, error: Exception) -> None:
         self.state = ViewState.FAILED

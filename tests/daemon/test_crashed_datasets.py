@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
-from acqstream.daemon.crashed_datasets import recover_all
+from acqstream.daemon.crashed_datasets import growing_datasets, recover_all
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
 from acqstream.formats.ndtiff.layout import INDEX_NAME
 from acqstream.log import journal
+from tests.log.crashed import crash
+from tests.log.make_frames import frames_of
 
 
 def half_made(folder: Path, stack_folder: str = ".") -> Path:
@@ -48,3 +51,23 @@ def test_a_folder_of_another_program_is_left_alone(tmp_path: Path) -> None:
     folder.mkdir()
     recover_all([folder])
     assert folder.is_dir()
+
+
+def test_a_dataset_that_still_grows_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = crash(tmp_path / "cells", frames_of(3))
+    assert growing_datasets([folder]) == set()
+    ended = threading.Event()
+
+    def grow() -> None:
+        while not ended.wait(0.1):
+            with (folder / "NDTiff.index").open("ab") as file:
+                file.write(b"x")
+
+    thread = threading.Thread(target=grow)
+    thread.start()
+    try:
+        assert growing_datasets([folder, tmp_path]) == {folder}
+    finally:
+        ended.set()
+        thread.join()
+    assert "another program still writes it" in caplog.text

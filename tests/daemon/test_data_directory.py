@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from acqstream.daemon import data_directory
+from acqstream.daemon import daemon_process, data_directory
+from acqstream.daemon.daemon_process import own_process
 from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.errors import AcquisitionRefused, ConfigError, DatasetExists, DatasetLocked
 from acqstream.model.daemon_note import DaemonNote, parse_daemon_note
-from acqstream.storage.lock import holder_of
+from acqstream.storage.lock import LOCK_NAME, holder_of
 from acqstream.storage.platform import FILES
 from tests.host_system import make_link
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -225,3 +230,74 @@ def test_a_daemon_names_its_endpoints_in_the_lock_file_and_starts_without_that_o
         assert "cannot find this daemon by its data directory" in caplog.text
     finally:
         directory.close()
+
+
+def lock_text(process: str, beats: int) -> str:
+    return f"acqstream pid 7 on other\n\n{process} {beats:020d}\n"
+
+
+@pytest.mark.parametrize("beats", [True, False])
+def test_a_daemon_that_cannot_be_seen_is_known_by_its_heartbeat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beats: bool
+) -> None:
+    monkeypatch.setattr(daemon_process, "WATCH_S", 2.0)
+    lock, ended = tmp_path / LOCK_NAME, threading.Event()
+    lock.write_text(lock_text("another-boot - 7 1.00", 1))
+
+    def beat() -> None:
+        while not ended.wait(0.1):
+            lock.write_text(lock_text("another-boot - 7 1.00", time.monotonic_ns()))
+
+    thread = threading.Thread(target=beat)
+    try:
+        if beats:
+            thread.start()
+            with pytest.raises(DatasetLocked, match=r"pid 7 on other; .*its heartbeat in the directory goes on"):
+                DataDirectory(tmp_path)
+        else:
+            directory = DataDirectory(tmp_path)
+            assert not directory.is_predecessor_dead
+            directory.close()
+    finally:
+        ended.set()
+        if beats:
+            thread.join()
+
+
+@pytest.mark.parametrize("number", ["dead", "given again"])
+def test_a_dead_daemon_of_this_machine_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str
+) -> None:
+    boot, space, pid, started = own_process().split()
+    with subprocess.Popen([sys.executable, "-c", ""]) as dead:
+        pass
+    pid, started = (str(dead.pid), started) if number == "dead" else (str(os.getppid()), "1.00")
+    (tmp_path / LOCK_NAME).write_text(lock_text(f"{boot} {space} {pid} {started}", 1))
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it waits"))
+    directory = DataDirectory(tmp_path)
+    monkeypatch.undo()
+    assert directory.is_predecessor_dead
+    directory.close()
+
+
+def test_a_lock_file_that_vanishes_is_made_and_locked_again(tmp_path: Path, directory: DataDirectory) -> None:
+    directory.announce(DaemonNote(endpoints=("tcp://127.0.0.1:1",)))
+    for vanish in (
+        Path.unlink,
+        lambda path: path.rename(path.with_name("elsewhere")),
+        lambda path: path.write_text(""),
+    ):
+        vanish(tmp_path / LOCK_NAME)
+        until(lambda: "tcp://127.0.0.1:1" in _text(tmp_path / LOCK_NAME), "the note")
+        with pytest.raises(DatasetLocked):
+            DataDirectory(tmp_path)
+
+
+def test_two_that_start_at_one_moment_do_not_both_run(tmp_path: Path, directory: DataDirectory) -> None:
+    (tmp_path / LOCK_NAME).write_text(lock_text("another-boot - 7 1.00", 1))  # by another mount
+    with pytest.raises(DatasetLocked, match=r"pid 7 on other; .*it has taken the directory"):
+        directory.announce(DaemonNote(endpoints=("tcp://127.0.0.1:1",)))
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""

@@ -93,6 +93,14 @@ def has_process_files() -> bool:
     return sys.platform == "linux"
 
 
+def process_space() -> str:
+    """An id of the processes that this one sees: a container has its own (pid_namespaces(7)); "-" without one."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return "-"
+
+
 def max_pool_processes() -> int:
     """Max processes of a pool: Windows waits for 63 handles at once, of which Python's pool needs two."""
     return 61 if sys.platform == "win32" else sys.maxsize

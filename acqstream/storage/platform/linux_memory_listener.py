@@ -103,6 +103,11 @@ class MemoryListener:
     def __init__(self, path: Path | None) -> None:
         assert path is not None, "a listener of this system has a path"
         self.address = str(path)
+        self._listen(path)
+        self._ready = select.epoll()
+        self._ready.register(self._listener, select.EPOLLIN)
+
+    def _listen(self, path: Path) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
             self._listener.bind(self.address)
@@ -112,7 +117,11 @@ class MemoryListener:
         except OSError:
             self._listener.close()
             raise
-        self._ready = select.epoll()
+
+    def restore(self, path: Path) -> None:
+        """Listen again at `path`, from where somebody removed the socket. Raises OSError."""
+        self._listener.close()
+        self._listen(path)
         self._ready.register(self._listener, select.EPOLLIN)
 
     def register_with(self, register: Callable[[int], None], unregister: Callable[[int], None]) -> None:

@@ -81,7 +81,10 @@ class PosixFiles:
         os.ftruncate(fd, length)
 
     def size(self, fd: int) -> int:
-        return os.fstat(fd).st_size
+        status = os.fstat(fd)
+        if not status.st_nlink:
+            raise FileNotFoundError(errno.ENOENT, "another program deleted the file")
+        return status.st_size
 
     def status(self, fd: int) -> FileStatus:
         """The status of an open file."""
