@@ -215,14 +215,17 @@ class Recording:
     def _note_published(self, entries: Sequence[Group | Gap], next_number: int) -> None:
         for group in entries:
             if isinstance(group, Group):
-                for position, refused in group.refused.items():
-                    group.refused[position] = error = self.notes.refuse(refused)
-                    if self._keys is not None:
-                        with self.intake.condition:
-                            self._keys.discard(group.frame(error.number).axes)  # they are free again
+                self._note_refused(group)
         self.intake.release(entries, next_number)
         self.counts.add(entries)
         self.state.notify()
+
+    def _note_refused(self, group: Group) -> None:
+        for position, refused in group.refused.items():
+            group.refused[position] = error = self.notes.refuse(refused)
+            if self._keys is not None:
+                with self.intake.condition:
+                    self._keys.discard(group.frame(error.number).axes)  # they are free again
 
     def _note_durable(self) -> None:
         # The same thread publishes, and it forces all that it has published.

@@ -156,6 +156,9 @@ class MemoryListener:
         self._register: Callable[[int], None] = _ignore
         self._unregister: Callable[[int], None] = _ignore
 
+    def restore(self, path: Path) -> None:
+        """Do nothing: a pipe has no file that somebody could remove."""
+
     def register_with(self, register: Callable[[int], None], unregister: Callable[[int], None]) -> None:
         """Register the sockets to poll, now and later."""
         self._register, self._unregister = register, unregister
