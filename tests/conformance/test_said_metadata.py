@@ -180,7 +180,12 @@ def test_times_counts_and_proof(written: Callable[[str], Path], way: str) -> Non
     else:
         assert times == TIMES_NS
     assert records["metadata_sent"].sum() == (COUNT // 2 if way == "journal end lost" else COUNT)
-    assert verify(folder).problem_count == 0
+    result = verify(folder)
+    assert result.problem_count == 0
+    own = COUNT - int(records["metadata_sent"].sum())
+    proof = next(text for text in result.proved if text.startswith("metadata:"))
+    assert f"those of {COUNT} frames, {COUNT} with a capture time" in proof
+    assert proof.endswith(f"{COUNT - own} of these checksums were taken in the producer, {own} only in the daemon")
 
 
 def test_what_was_changed_is_warned_of(written: Callable[[str], Path], tmp_path: Path) -> None:

@@ -219,11 +219,8 @@ class _Check:
         before = self._report.problem_count
         compare_with_index(journal, columns, self._report, growing=self.growing)
         if self._journal_is_good and self._report.problem_count == before:
-            text = (
-                f"journal: all {len(journal.records):,} records are intact, and agree with the index for every frame; "
-                "the metadata of every frame has the recorded XXH3-64"
-            )
-            self.proved.append(text)
+            text = f"journal: all {len(journal.records):,} records are intact, and agree with the index for every frame"
+            self.proved += [text, _metadata_text(journal)]
         limit = len(columns) if self.growing else None
         pixels = PixelCheck(journal, self._report, limit).run(columns)
         frames = int(np.count_nonzero(journal.is_frame)) if limit is None else min(limit, len(columns))
@@ -270,6 +267,15 @@ def _structure_text(name: str, columns: FrameColumns, *, growing: bool) -> str:
     levels = f" in {columns.levels} levels" if columns.levels > 1 else ""
     end = "" if growing else ", nothing is cut or left over"
     return f"files: index, pages and metadata of {len(columns):,} frames{levels} agree and keep to {name}{end}"
+
+
+def _metadata_text(journal: JournalContent) -> str:
+    records = journal.sound_frames
+    sent, timed = (int(np.count_nonzero(records[name])) for name in ("metadata_sent", "timed"))
+    return (
+        f"metadata: those of {len(records):,} frames, {timed:,} with a capture time, have the recorded XXH3-64; "
+        f"{sent:,} of these checksums were taken in the producer, {len(records) - sent:,} only in the daemon"
+    )
 
 
 def _pixels_text(pixels: ProvedPixels, frames: int) -> str:
