@@ -10,7 +10,7 @@ from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
 from acqstream.client.plain_metadata import NO_CHANGES, Changes, plain_metadata
 from acqstream.errors import ProtocolError
 from acqstream.model.axes import AxisValue
-from acqstream.model.metadata import encode_given
+from acqstream.model.metadata import AXES_KEY, TIME_KEY, encode_given
 
 
 def plain_arguments(
@@ -38,6 +38,10 @@ def plain_arguments(
         text, time_ns = encode_given(metadata, time_ns)
     except (ValueError, TypeError, RecursionError) as error:
         raise ProtocolError(f"the metadata cannot be stored as JSON: {error}") from error
+    if AXES_KEY in metadata or TIME_KEY in metadata:
+        own = {AXES_KEY: plain, TIME_KEY: time_ns if time_ns is not None else metadata.get(TIME_KEY)}
+        keys = ", ".join(key for key, value in own.items() if metadata.get(key, value) != value)
+        replaced = replaced._replace(keys=keys)
     return plain, text, time_ns, replaced
 
 

@@ -40,14 +40,18 @@ _SECONDS = {"Y": (31_556_952, 1), "M": (2_629_746, 1), "W": (604_800, 1), "D": (
 
 
 class Changes(NamedTuple):
-    """Values that are stored as something else: counts, and the first that became text. True if there are any."""
+    """Values that are stored as something else: counts, and the first that became text. True if there are any.
+
+    keys: those that the frame's own values replace.
+    """
 
     nulls: int = 0
     texts: int = 0
     first_text: str = ""
+    keys: str = ""
 
     def __bool__(self) -> bool:
-        return self.nulls + self.texts > 0
+        return self.nulls + self.texts > 0 or bool(self.keys)
 
     def warnings(self, where: str) -> Iterator[tuple[str, str]]:
         """Code and text of the warnings; where: of which metadata."""
@@ -59,6 +63,9 @@ class Changes(NamedTuple):
         if self.texts:
             text = f"{self.texts} values in {where} are stored as text, the first is {self.first_text}"
             yield "metadata_as_text", f"{text}; further ones are not reported"
+        if self.keys:
+            text = f"{self.keys} in {where} give way to the axes and the time_ns of `put`"
+            yield "metadata_replaced", f"{text}; further ones are not reported"
 
 
 NO_CHANGES = Changes()

@@ -143,21 +143,24 @@ def test_the_summary_and_late_metadata_may_be_reused(shared_daemon: DaemonProces
 
 
 @pytest.mark.parametrize(
-    ("meta", "time_ns", "stored"),
+    ("meta", "time_ns", "stored", "named"),
     [
-        ({"time_ns": 17}, None, {"time_ns": 17}),
-        ({"time_ns": 17}, 18, {"time_ns": 18}),
-        ({"time_ns": "noon"}, None, {"time_ns": "noon"}),
-        ({"time_ns": "noon"}, 18, {"time_ns": 18}),
-        ({"Axes": {"time": 7}, "a": 1}, None, {"a": 1}),
-        ({}, 0, {"time_ns": 0}),
+        ({"time_ns": 17}, None, {"time_ns": 17}, ""),
+        ({"time_ns": 17}, 18, {"time_ns": 18}, "time_ns"),
+        ({"time_ns": "noon"}, None, {"time_ns": "noon"}, ""),
+        ({"time_ns": "noon"}, 18, {"time_ns": 18}, "time_ns"),
+        ({"Axes": {"time": 7}, "a": 1}, None, {"a": 1}, "Axes"),
+        ({"Axes": {"time": 3}, "time_ns": 5}, 5, {"time_ns": 5}, ""),
+        ({}, 0, {"time_ns": 0}, ""),
     ],
 )
 def test_keys_that_the_daemon_adds(
-    shared_daemon: DaemonProcess, meta: dict[str, Any], time_ns: int | None, stored: dict[str, Any]
+    shared_daemon: DaemonProcess, meta: dict[str, Any], time_ns: int | None, stored: dict[str, Any], named: str
 ) -> None:
     with acqstream.create("said keys", endpoint=shared_daemon.endpoint, on_exists="number") as run:
         run.put(np.zeros((8, 8), "u1"), time=3, meta=meta, time_ns=time_ns)
+    said = [warning.text.split(" in ")[0] for warning in run.warnings if warning.code == "metadata_replaced"]
+    assert said == [named] * bool(named)
     with acqstream.open(run.path) as dataset:
         assert dataset.read_metadata(time=3) == {**stored, "Axes": {"time": 3}}
         time = stored.get("time_ns")
