@@ -71,7 +71,7 @@ class RefusedFrames:
         self.pending: list[tuple[int, Error]] = []
         self.is_raised = True
         self._numbers: set[int] = set()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may call in the middle of `raise_pending`
 
     def add(self, error: Error, first: int, kept: range) -> None:
         """Note refused frames, unless that is a repetition. kept: the numbers of frames that may still be refused."""

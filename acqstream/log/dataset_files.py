@@ -105,6 +105,9 @@ class DatasetFiles:
         """Force journal and index; after a failed sync it fails for ever. Raises StorageError."""
         self.journal.sync()
         self.index.sync()
+
+    def check(self) -> None:
+        """Raise DatasetLocked if another program has changed the length of journal or index; StorageError."""
         self.journal.check()
         self.index.check()
 

@@ -58,6 +58,7 @@ class Finalizer:
     ) -> Receipt:
         if self._guard(files.force):
             self._note_forced()
+        self._guard(files.check)
         receipt = make_receipt()
         if not self._guard(lambda: self._twice(lambda: files.write_end(receipt, END_STATES[receipt.status], gaps))):
             receipt = make_receipt()

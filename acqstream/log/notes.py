@@ -48,6 +48,8 @@ class LogNotes:
 
     def refuse(self, error: FrameRefused) -> FrameRefused:
         """Note a frame that is refused. Returns the error; after many with a reason that is the same for all."""
+        # It is kept: the frames of its traceback would keep the producer's memory mapped.
+        error.__traceback__ = error.__context__ = error.__cause__ = None
         with self._lock:
             self.n_refusals += 1
             if self.n_refusals > MAX_REFUSALS_TOLD:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.model.metadata import TIME_KEY
 
 FIRST_FRAMES = 64  # frames that names are chosen from
 MAX_COLUMNS = 32
@@ -24,12 +25,14 @@ _MAX_NAME_CHARACTERS = 80
 def choose_numbers(reader: NDTiffReader, count: int) -> tuple[str, ...]:
     """Names of the numbers in the first frames, in order of appearance, at most MAX_COLUMNS.
 
+    Without capture times: the columns are doubles, which would change them.
+
     count: frames that may be read. Raises StorageError.
     """
     names: dict[str, None] = {}
     for row in range(min(count, FIRST_FRAMES)):
         for name, value in _metadata(reader, row).items():
-            if _is_number(value) and 0 < len(name) <= _MAX_NAME_CHARACTERS and name.isprintable():
+            if name != TIME_KEY and _is_number(value) and 0 < len(name) <= _MAX_NAME_CHARACTERS and name.isprintable():
                 names.setdefault(name)
     return tuple(names)[:MAX_COLUMNS]
 

@@ -23,6 +23,12 @@ class WarningCode(StrEnum):
     MIRROR_HELD = "mirror_held"
     UNCALIBRATED = "uncalibrated"
     FRAME_REFUSED = "frame_refused"
+    FOLDER_MOVED = "folder_moved"
+    NAMES_UNFORCED = "names_unforced"
+    NOT_UNDERSTOOD = "not_understood"
+    NOTHING_TO_RESUME = "nothing_to_resume"
+    RESUME_KEEPS = "resume_keeps"
+    THIN_RGB = "thin_rgb"
     OTHER = "other"  # counts codes that this version does not know
 
 

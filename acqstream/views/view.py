@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from acqstream.errors import AcqStreamError, CannotResume, DatasetLocked, DiskFull, DiskFullAtSync
+from acqstream.errors import AcqStreamError, CannotResume, DatasetLocked, DiskFull, DiskFullAtSync, UnknownFormat
 from acqstream.formats.ndtiff.folders import container_of
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.log.recent_groups import RecentGroups
@@ -193,7 +193,8 @@ class ViewRun:
     def failure_text(self, error: Exception) -> str:
         """Return the reason of a failed view."""
         kind = "" if isinstance(error, AcqStreamError) else f"{type(error).__name__}: "
-        is_gone = getattr(error, "errno", 0) == errno.ENOENT or not self.path.exists()
+        is_gone = getattr(error, "errno", 0) == errno.ENOENT or isinstance(error, UnknownFormat)
+        is_gone |= not self.path.exists()
         gone = "; the folder of the dataset or of the mirror was renamed, moved or deleted" if is_gone else ""
         return f"after {self._taker.cursor} frames: {kind}{error}{gone}"
 

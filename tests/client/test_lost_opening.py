@@ -252,7 +252,7 @@ def test_a_listener_that_hangs_up_again_and_again_is_not_asked_without_pause():
     thread = threading.Thread(target=hang_up)
     thread.start()
     try:
-        with pytest.raises(DaemonUnavailable, match="no daemon answers"):
+        with pytest.raises(DaemonUnavailable, match="closes each connection at once"):
             create("cells", endpoint=endpoint, buffer_mb=1, patience_s=1.0)
     finally:
         stopping.set()

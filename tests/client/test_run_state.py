@@ -149,12 +149,12 @@ def test_display_settings_are_repeated_and_the_summary_before_frame_0_only():
     session = session_of()
     session.patches.add("summary", b"s")
     session.patches.add("display", b"d")
-    assert [kind for kind, _ in session.patches.take()] == ["summary", "display"]
+    assert [kind for kind, *_ in session.patches.take()] == ["summary", "display"]
     session.open(opened(epoch=1), same_machine=True, now=2.0)
-    assert [kind for kind, _ in session.patches.take()] == ["summary", "display"]
+    assert [kind for kind, *_ in session.patches.take()] == ["summary", "display"]
     put(session, 100, 0)
     session.open(opened(1, received_bytes=100, epoch=2), same_machine=True, now=3.0)
-    assert [kind for kind, _ in session.patches.take()] == ["display"]
+    assert [kind for kind, *_ in session.patches.take()] == ["display"]
 
 
 def test_what_is_due_after_going_on_keeps_its_order():

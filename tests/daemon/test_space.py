@@ -125,7 +125,7 @@ def test_the_warning_tells_how_long_the_space_lasts(tmp_path: Path, rate: float,
     texts: list[str] = []
     log = SimpleNamespace(
         notes=SimpleNamespace(warn=lambda _, text: texts.append(text)),
-        metrics=SimpleNamespace(payload_bytes=0, skipped=0),
+        metrics=SimpleNamespace(payload_bytes=0, skipped=0, stored_frames=0),
         cursors=lambda: SimpleNamespace(published=0),
         hold=lambda _: None,
         paused_why="",

@@ -110,7 +110,7 @@ def test_a_thread_that_falls_over_is_heard_of_everywhere(tmp_path: Path) -> None
     with pytest.raises(AcquisitionFailed, match="a fault made for a test") as caught:
         with acqstream.create("cells", endpoint=daemon.endpoint, buffer_mb=16) as run:
             run.put(image_of(0, SHAPE), time=0)
-            until(lambda: run.progress.published == 1, "published")
+            until(lambda: run.progress.durable == 1, "durable")
             trigger.touch()
             run.put(image_of(1, SHAPE), time=1)
     trigger.unlink()

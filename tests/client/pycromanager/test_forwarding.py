@@ -6,6 +6,7 @@ import inspect
 import queue
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ class Taker:
         self.error = error
         self.stored = stored
         self.frames = []
+        self.refused = types.SimpleNamespace(is_raised=True)
 
     def put(self, image, axes, *, meta, bits, time_ns):
         if self.error is not None:

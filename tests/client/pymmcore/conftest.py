@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import types
 
 import numpy as np
 import pytest
@@ -41,6 +42,7 @@ class FakeRun:
         self.loses = 0  # frames that the receipt does not have
         self.error = None
         self.hold = None
+        self.refused = types.SimpleNamespace(is_raised=True)
 
     def put(self, image, axes=None, /, *, meta=None, bits=None, time_ns=None, **axes_kw):
         if self.hold is not None:
