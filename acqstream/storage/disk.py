@@ -63,6 +63,12 @@ class LocalDisk(Files):
     def sync_directory(self, path: str) -> bool | None:
         return force_names(super().sync_directory, path)
 
+    def size(self, fd: int) -> int:
+        """Raises FileNotFoundError for a deleted file: a reader may go on with it, a writer must not."""
+        if self.is_deleted(fd):
+            raise FileNotFoundError(errno.ENOENT, "another program deleted the file")
+        return super().size(fd)
+
 
 def force_names(sync_directory: Callable[[str], bool | None], path: str) -> bool:
     """Force the names in a folder; False where the file system answers that it cannot, as some of networks do."""

@@ -81,10 +81,11 @@ class PosixFiles:
         os.ftruncate(fd, length)
 
     def size(self, fd: int) -> int:
-        status = os.fstat(fd)
-        if not status.st_nlink:
-            raise FileNotFoundError(errno.ENOENT, "another program deleted the file")
-        return status.st_size
+        return os.fstat(fd).st_size
+
+    def is_deleted(self, fd: int) -> bool:
+        """Return True if an open file has no name any more."""
+        return not os.fstat(fd).st_nlink
 
     def status(self, fd: int) -> FileStatus:
         """The status of an open file."""

@@ -146,6 +146,11 @@ class WindowsFiles:
             raise windows_error(code)
         return size.value
 
+    def is_deleted(self, fd: int) -> bool:
+        """Return False: what a writer has open is not deleted here."""
+        del fd
+        return False
+
     def status(self, fd: int) -> FileStatus:
         kind = kernel32().GetFileType(fd)
         if kind == types.TYPE_UNKNOWN and (code := last_error()):  # a disk that is gone, not a file of another kind
