@@ -65,6 +65,7 @@ class LocalDisk(Files):
 
     def size(self, fd: int) -> int:
         """Raises FileNotFoundError for a deleted file: a reader may go on with it, a writer must not."""
+        # Its blocks go when it is closed, so all that is written from now on is lost.
         if self.is_deleted(fd):
             raise FileNotFoundError(errno.ENOENT, "another program deleted the file")
         return super().size(fd)
