@@ -85,9 +85,9 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     the time after which the dataset survives a power cut: "close", a number of seconds, or "batch" (with every batch).
     patience_s bounds every wait, for an answer, for a sign of life and for space in the buffer. buffer_mb (of 1,000,000
     bytes; by default an eighth of the memory where that is less) is local memory, taken now, that keeps frames until
-    they are safe. on_exists="number" takes the next free
-    name. duplicates="replace" lets a frame with the same axes replace an earlier one; else ("error", the default but
-    for tiles) it is refused. mirrors are copies that are kept beside the dataset: names of formats ("n5"), or maps with
+    they are safe. on_exists="number" appends the highest number in use plus one. duplicates="replace" lets a frame with
+    the same axes replace an earlier one; else ("error", the default but for tiles) it is refused. mirrors are copies
+    that are kept beside the dataset: names of formats ("n5"), or maps with
     "format" and its options, such as {"format": "n5", "compression": "gzip", "blocks": [64, 128, 128]}. None takes the
     mirrors of the daemon's configuration. micromanager=True gives integer axes, for Micro-Manager Studio; channels
     given by name are looked up in summary["ChNames"]. resume=True continues the dataset of this name that was

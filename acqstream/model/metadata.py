@@ -69,7 +69,9 @@ def check_given(text: bytes, time_ns: int | None) -> None:
     """Raise ValueError for metadata, encoded by a producer, that are not as `encode_given` makes them."""
     if not text.isascii() or text[:1] != b"{" or text[-1:] != b"}":
         raise ValueError("encoded metadata must be a JSON object in ASCII, without blanks around it")
-    values = json.loads(text.decode("ascii"), parse_constant=_refuse_constant)
+    values = json.loads(text)
+    if dump_ascii(values) != text:  # another program's: a key may occur twice, which readers take for damage
+        strict_json(text.decode("ascii"))
     has_time = TIME_KEY in values and (time_ns is not None or capture_time(values) is not None)
     if not values or AXES_KEY in values or has_time:
         raise ValueError(f"encoded metadata must have keys, and neither {AXES_KEY!r} nor a capture time {TIME_KEY!r}")
@@ -107,6 +109,18 @@ def time_in_text(text: bytes) -> int | None:
     except (ValueError, RecursionError):
         return None
     return capture_time(values) if isinstance(values, dict) else None
+
+
+def strict_json(text: str) -> Any:
+    """The value of a JSON text. Raises ValueError, also for NaN, infinities and a key that occurs twice."""
+    return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("a key occurs twice in one object")
+    return values
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import msgpack
 
 from acqstream.errors import ProtocolError
-from acqstream.model.metadata import MAX_SUMMARY_BYTES, MAX_SUMMARY_ITEMS
+from acqstream.model.metadata import MAX_SUMMARY_BYTES, MAX_SUMMARY_ITEMS, strict_json
 
 MAX_HEADER_BYTES = 2**20
 MAX_PART_BYTES = MAX_SUMMARY_BYTES + 64  # of a `patch`: {"summary":...}
@@ -62,7 +62,7 @@ def decode_part(raw: bytes) -> dict[str, Any]:
 
 def _decode_json(raw: bytes) -> dict[str, Any]:
     try:
-        fields = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+        fields = strict_json(raw.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"header is not valid JSON: {str(error) or 'nested too deeply'}") from error
     return _checked(fields)
@@ -83,16 +83,5 @@ def _checked(fields: object) -> dict[str, Any]:
     return fields
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON; send null")
-
-
 def _refuse_extension(code: int, data: bytes) -> NoReturn:
     raise ValueError(f"msgpack extension type {code} ({len(data)} bytes) is not allowed")
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise ValueError("a key occurs twice in one object")
-    return fields

@@ -97,8 +97,8 @@ def _run_at_once(first: int, count: int, kind: tuple[PixelType, int, int], colum
     if not are_good_columns(axes):
         return None
     checksums = _checksums_at_once(columns.sums, count)
-    words_checksums = _checksums_at_once(columns.metadata_sums, count)
-    if checksums is None or words_checksums is None:
+    metadata_checksums = _checksums_at_once(columns.metadata_sums, count)
+    if checksums is None or metadata_checksums is None:
         return None
     texts, absent = axes_json_rows(axes, count), [None] * count
     times: list[int | None] = list(columns.times or absent)
@@ -110,7 +110,7 @@ def _run_at_once(first: int, count: int, kind: tuple[PixelType, int, int], colum
             metadata, times = map(list, zip(*rows, strict=True))
         except _INVALID:
             return None
-    return FrameRun(first, *kind, axes, texts, metadata, checksums, times, words_checksums)
+    return FrameRun(first, *kind, axes, texts, metadata, checksums, times, metadata_checksums)
 
 
 def take_metadata(value: object, axes_text: bytes, time_ns: object) -> tuple[bytes, int | None]:
@@ -153,12 +153,12 @@ def _headers_one_by_one(
     headers: list[FrameHeader | FrameRefused] = []
     absent = [None] * count
     axes = zip(*columns.axes.values(), strict=True) if columns.axes else [()] * count
-    sums, words_sums = (_single_sums(column) or absent for column in (columns.sums, columns.metadata_sums))
-    for number, values, digits, words_digits, words, time_ns in zip(
+    sums, metadata_sums = (_single_sums(column) or absent for column in (columns.sums, columns.metadata_sums))
+    for number, values, digits, metadata_digits, words, time_ns in zip(
         range(first, first + count),
         axes,
         sums,
-        words_sums,
+        metadata_sums,
         columns.metadata or absent,
         columns.times or absent,
         strict=True,
@@ -167,11 +167,11 @@ def _headers_one_by_one(
             own = check_axes(dict(zip(columns.axes, values, strict=True)))
             axes_text = axes_json(own)
             text, time_ns = take_metadata(words, axes_text, time_ns)  # noqa: PLW2901 - it may stand in the metadata
-            checksum, words_checksum = (
+            checksum, metadata_checksum = (
                 checksum_of({"xxh3": one} if one is not None else None, key)
-                for one, key in ((digits, "sums"), (words_digits, "msums"))
+                for one, key in ((digits, "sums"), (metadata_digits, "msums"))
             )
-            headers.append(FrameHeader(number, *kind, own, text, checksum, time_ns, axes_text, words_checksum))
+            headers.append(FrameHeader(number, *kind, own, text, checksum, time_ns, axes_text, metadata_checksum))
         except _INVALID as error:
             headers.append(FrameRefused(f"frame {number}: {error}", code="bad_header", number=number))
     return headers

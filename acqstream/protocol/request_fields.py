@@ -10,7 +10,7 @@ import msgpack
 import xxhash
 
 from acqstream.errors import ConfigError
-from acqstream.model.axes import AxisValue, axes_json, axes_json_rows
+from acqstream.model.axes import AxisValue, are_good_columns, axes_json, axes_json_rows
 from acqstream.model.metadata import frame_text
 from acqstream.model.pixel_type import PixelType
 from acqstream.protocol.encoding import MAX_HEADER_BYTES, Encoding, encode_header
@@ -80,7 +80,11 @@ def _of_one(kind: FrameKind, frame: FrameFields) -> dict[str, Any]:
 def _of_many(kind: FrameKind, frames: Sequence[FrameFields]) -> dict[str, Any]:
     values, checksums, metadata, times_ns = zip(*frames, strict=True)
     axes = dict(zip(kind.axes, zip(*values, strict=True), strict=True))
-    texts = map(frame_text, metadata, axes_json_rows(axes, len(frames)), times_ns)
+    if are_good_columns(axes):
+        axes_texts: Iterable[bytes] = axes_json_rows(axes, len(frames))
+    else:  # an axis with integers and texts: the daemon refuses frames of one kind, and stores the others
+        axes_texts = (axes_json(dict(zip(kind.axes, row, strict=True))) for row in values)
+    texts = map(frame_text, metadata, axes_texts, times_ns)
     fields: dict[str, Any] = {
         "count": len(frames),
         "ax": {name: _column(column) for name, column in axes.items()},

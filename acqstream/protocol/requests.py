@@ -173,12 +173,12 @@ def _parse_frame(fields: Mapping[str, Any]) -> Frame:
     try:
         axes = check_axes(fields.get("ax"))
         axes_text = axes_json(axes)
-        checksum, words_checksum = _parse_checksum(fields.get("sum")), _parse_checksum(fields.get("msum"), "msum")
+        checksum, metadata_checksum = _parse_checksum(fields.get("sum")), _parse_checksum(fields.get("msum"), "msum")
         metadata, time_ns = take_metadata(fields.get("meta"), axes_text, fields.get("tns"))
     except (ProtocolError, ValueError, TypeError, RecursionError) as error:
         raise FrameRefused(f"frame {number}: {error}", code="bad_header", number=number) from error
     kind = (pixel_type, height, width)
-    header = FrameHeader(number, *kind, axes, metadata, checksum, time_ns, axes_text, words_checksum)
+    header = FrameHeader(number, *kind, axes, metadata, checksum, time_ns, axes_text, metadata_checksum)
     return Frame(dataset_id, header, parse_place(fields, number))
 
 

@@ -68,9 +68,9 @@ class GoldenRun:
             pixel_type = pixel_type_of(image.dtype.str, tuple(shape), None)
             time_ns = times_ns[number - self.next] if times_ns else None
             text = frame_metadata(meta, keys, time_ns)
-            words_checksum = xxhash.xxh3_64_intdigest(text) if times_ns else None
+            metadata_checksum = xxhash.xxh3_64_intdigest(text) if times_ns else None
             kind = (pixel_type, shape[0], shape[1])
-            headers.append(FrameHeader(number, *kind, keys, text, checksum, time_ns, b"", words_checksum))
+            headers.append(FrameHeader(number, *kind, keys, text, checksum, time_ns, b"", metadata_checksum))
             images.append(image.tobytes())
             digest = hashlib.sha256(images[-1]).hexdigest()
             time = {} if time_ns is None else {"time_ns": time_ns}

@@ -67,9 +67,9 @@ def frame_of(
     digest = xxhash.xxh3_64_intdigest(image.data) if checksum else None
     time_ns = 1_790_000_000_000_000_000 + 12_345_678 * (number % 2**31) if number % 4 else None
     text = frame_metadata(metadata, axes, time_ns)
-    words_digest = xxhash.xxh3_64_intdigest(text) if checksum else None
+    metadata_digest = xxhash.xxh3_64_intdigest(text) if checksum else None
     kind = (pixel_type, shape[0], shape[1])
-    header = FrameHeader(number, *kind, axes, text, digest, time_ns, metadata_checksum=words_digest)
+    header = FrameHeader(number, *kind, axes, text, digest, time_ns, metadata_checksum=metadata_digest)
     time = {} if time_ns is None else {"time_ns": time_ns}
     return Frame(header, image, {**(metadata or {}), **time, "Axes": axes})
 

@@ -140,6 +140,12 @@ def test_the_first_bad_one_of_many_is_named(position, changes):
     assert [header.number - 7 for header in refused] == ([position] if isinstance(position, int) else list(position))
 
 
+def test_axes_of_both_kinds_in_one_message():
+    """The mistake of one frame: the daemon refuses it, and the sender goes on."""
+    frames = [OneFrame(axes={"time": value}) for value in (0, 1, "late", 3)]
+    assert check_many(frames)["ax"] == {"time": [0, 1, "late", 3]}
+
+
 def test_other_requests():
     assert parse_request(decode_header(encode_request("skip", ds="b0e1", n=1, count=2))[0]) == Skip("b0e1", 1, 2, "")
 

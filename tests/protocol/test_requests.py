@@ -29,9 +29,9 @@ def header(
     metadata: bytes,
     checksum: int | None = None,
     time_ns: int | None = None,
-    words_checksum: int | None = None,
+    metadata_checksum: int | None = None,
 ) -> FrameHeader:
-    return FrameHeader(7, pixel_type, 2, 3, {"time": 0}, metadata, checksum, time_ns, b'{"time":0}', words_checksum)
+    return FrameHeader(7, pixel_type, 2, 3, {"time": 0}, metadata, checksum, time_ns, b'{"time":0}', metadata_checksum)
 
 
 UNDERSTOOD: dict[str, tuple[dict, object]] = {
@@ -84,7 +84,7 @@ UNDERSTOOD: dict[str, tuple[dict, object]] = {
     ),
     "encoded metadata": (
         {**FRAME, "meta": '{"a": 1.50}', "msum": {"xxh3": "00000000000000fe"}},
-        Frame(DS, header(PixelType("<u2", 1, 16), b'{"a": 1.50,"Axes":{"time":0}}', words_checksum=254)),
+        Frame(DS, header(PixelType("<u2", 1, 16), b'{"a": 1.50,"Axes":{"time":0}}', metadata_checksum=254)),
     ),
     "axes and time in the metadata": (
         {**FRAME, "meta": {"Axes": {"time": 9}, "a": 1, "time_ns": -7}},
@@ -239,6 +239,18 @@ REFUSED_FRAMES = [
     ({"meta": {"a": b"x"}}, "bad_header"),
     ({"meta": [1]}, "bad_header"),
     ({"meta": {"a": float("inf")}}, "bad_header"),
+    *(
+        ({"meta": text}, "bad_header")
+        for text in (
+            *('{"a":1e999}', '{"a":NaN}', '{"a":"\\ud800"}', '{"a":1,"a":2}', '{"a":{"b":1,"b":1}}', '{"a":"µ"}'),
+            *("{}", " {}", '{"a":1} ', "[1]", '{"a":1', '{"Axes":{}}', '{"\\u0041xes":1}', '{"time_ns":5}', "x" * 9),
+            *(b'{"a":"\xff"}', b"{", '{"a":%s}' % ("[" * 200 + "]" * 200)),
+        )
+    ),
+    ({"meta": '{"time_ns":"noon"}', "tns": 5}, "bad_header"),
+    ({"msum": "00"}, "bad_header"),
+    ({"msum": {"xxh3": "00"}}, "bad_header"),
+    ({"tns": 2**63}, "bad_header"),
     ({"sum": {"xxh3": "12"}}, "bad_header"),
     ({"sum": {"xxh3": "zz" * 8}}, "bad_header"),
     ({"sum": 7}, "bad_header"),
