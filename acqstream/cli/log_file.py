@@ -45,7 +45,7 @@ class LogFile:
 def start_logging(path: Path | None, *, has_console: bool = True) -> None:
     """Log to stderr where it exists (pythonw.exe has none), and to the file. Raises OSError if it cannot be opened.
 
-    has_console=False: to the file alone. Nobody waits for either, nor for what is printed.
+    has_console=False: to the file alone. No thread waits for a write to either, nor for printed output.
     """
     never_wait_for_output()
     handlers: list[logging.Handler] = [logging.StreamHandler()] if has_console and sys.stderr is not None else []

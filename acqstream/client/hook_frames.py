@@ -1,4 +1,4 @@
-"""Puts the frames of a hook: nobody is there to correct metadata that are too large, and the run must go on."""
+"""Puts the frames of a hook, and shortens metadata that are too large: no script of the user could do it."""
 
 from __future__ import annotations
 

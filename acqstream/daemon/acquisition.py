@@ -180,7 +180,7 @@ class ActiveAcquisition:
         return True
 
     def refuse(self, error: FrameRefused, count: int = 1, frame_bytes: int = 0) -> None:
-        """Refuse `count` frames from the error's on, for which the producer counts so many payload bytes each.
+        """Refuse `count` frames, the first of which the error names; frame_bytes: of each, as the producer counts them.
 
         Those that were received before are ignored. Raises FrameRefused if the producer breaks the protocol, or the
         error of the log.

@@ -38,10 +38,10 @@ def is_running(process: str) -> bool | None:
         number, started_s = int(there[2]), float(there[3])
         is_dead = psutil.Process(number).status() == psutil.STATUS_ZOMBIE
         return not is_dead and abs(_started_s(number) - started_s) < _CLOCK_S  # else the number was given again
-    except ValueError:
-        return None
     except psutil.NoSuchProcess:
         return False
+    except (ValueError, psutil.AccessDenied):
+        return None
 
 
 def why_in_use(directory: str, holder: LockHolder) -> str:

@@ -124,7 +124,7 @@ class RequestHandler:
     def refuse(
         self, peer: Peer, fields: Mapping[str, Any], error: ProtocolError | FrameRefused, payload_bytes: int
     ) -> None:
-        """Refuse a message, with a payload of so many bytes.
+        """Refuse a message; payload_bytes is the length of its payload.
 
         A bad frame of a producer costs that frame; one that breaks the protocol ends the acquisition.
         """

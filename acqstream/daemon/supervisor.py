@@ -73,7 +73,7 @@ class Supervisor:
         return totals
 
     def just_ended(self) -> tuple[EndedStatus, ...]:
-        """Return the acquisitions that ended within ENDED_S, for whoever asks for the status at intervals."""
+        """Return the acquisitions that ended within ENDED_S: one who asks at intervals misses none."""
         first_s = time.monotonic() - ENDED_S
         return tuple(one for at_s, one in self._just_ended if at_s >= first_s)
 

@@ -38,7 +38,7 @@ from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.model.axes import AxisValue
 
-_MANY_PLACES, _MOST_PLACES = 4096, 2**30  # of which frames are looked for at once
+_MANY_PLACES, _MOST_PLACES = 4096, 2**28  # of a table of all frames that exist, a byte each
 
 
 class _Piece(NamedTuple):

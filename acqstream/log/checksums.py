@@ -73,23 +73,31 @@ def _check(group: Group) -> None:
     for placement in group.placements:
         frames, pixels, size = placement.frames, group.pixels_of(placement), placement.frames.frame_bytes
         digests = [digest(pixels[start : start + size]) for start in range(0, len(pixels), size)]
-        words = list(map(digest, frames.metadata))
+        of_metadata = list(map(digest, frames.metadata))
         group.checksums += digests
-        group.metadata_checksums += words
-        for what, ours, sent in (("pixels", digests, frames.checksums), ("metadata", words, frames.metadata_checksums)):
+        group.metadata_checksums += of_metadata
+        refused: dict[int, FrameRefused] = {}
+        for what, ours, sent in (
+            ("pixels", digests, frames.checksums),
+            ("metadata", of_metadata, frames.metadata_checksums),
+        ):
             if ours != sent:
-                _note_differences(group, frames.number, what, (ours, sent))
+                _note_differences(group, frames.number, what, (ours, sent), refused)
+        group.refused.update(sorted(refused.items()))  # receipts list them in order
 
 
 def _note_differences(
-    group: Group, first: int, what: str, checksums: tuple[Sequence[int], Sequence[int | None]]
+    group: Group,
+    first: int,
+    what: str,
+    checksums: tuple[Sequence[int], Sequence[int | None]],
+    refused: dict[int, FrameRefused],
 ) -> None:
-    """Refuse the frames from number `first` on whose checksums are not those that were sent with them."""
+    """Add the frames from number `first` on whose checksums are not those that were sent with them, by position."""
     for number, (ours, sent) in enumerate(zip(*checksums, strict=True), first):
         if sent is None or ours == sent:
             continue
         text = f"frame {number}: {what} have checksum {ours:016x}, the producer sent {sent:016x}"
         if group.outside is not None and what == "pixels":
             text += "; its place in shared memory was changed before it was acknowledged"
-        refused = FrameRefused(text, code="checksum", number=number)
-        group.refused.setdefault(number - group.first_number, refused)
+        refused.setdefault(number - group.first_number, FrameRefused(text, code="checksum", number=number))

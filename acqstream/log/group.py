@@ -30,7 +30,7 @@ class Group:
     checksums: list[int] = field(default_factory=list)  # of the pixels
     metadata_checksums: list[int] = field(default_factory=list)
     checked: threading.Event = field(default_factory=threading.Event)
-    refused: dict[int, FrameRefused] = field(default_factory=dict)  # by position: the pixels have another checksum
+    refused: dict[int, FrameRefused] = field(default_factory=dict)  # by position, ascending: another checksum
     memory: memoryview = field(default_factory=lambda: memoryview(b""))
     is_written: bool = False
     is_checking: bool = False  # given to the checksum worker

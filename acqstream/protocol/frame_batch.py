@@ -154,7 +154,7 @@ def _headers_one_by_one(
     absent = [None] * count
     axes = zip(*columns.axes.values(), strict=True) if columns.axes else [()] * count
     sums, metadata_sums = (_single_sums(column) or absent for column in (columns.sums, columns.metadata_sums))
-    for number, values, digits, metadata_digits, words, time_ns in zip(
+    for number, values, digits, metadata_digits, metadata, time_ns in zip(
         range(first, first + count),
         axes,
         sums,
@@ -166,7 +166,7 @@ def _headers_one_by_one(
         try:
             own = check_axes(dict(zip(columns.axes, values, strict=True)))
             axes_text = axes_json(own)
-            text, time_ns = take_metadata(words, axes_text, time_ns)  # noqa: PLW2901 - it may stand in the metadata
+            text, time_ns = take_metadata(metadata, axes_text, time_ns)  # noqa: PLW2901 - it may stand in the metadata
             checksum, metadata_checksum = (
                 checksum_of({"xxh3": one} if one is not None else None, key)
                 for one, key in ((digits, "sums"), (metadata_digits, "msums"))

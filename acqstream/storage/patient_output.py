@@ -1,6 +1,6 @@
 """Standard output, standard error and log files that a program never waits for.
 
-A pipe that nobody reads, a console with selected text and a hung mount all block a write. So each of them has a bounded
+A full pipe, a console with selected text and a hung mount all block a write. So each of them has a bounded
 queue and a thread of its own. The thread writes to the raw file: the lock of a buffer would keep the program from
 ending while a write is blocked.
 """
@@ -97,7 +97,7 @@ class PatientOutput(io.RawIOBase):
 
 
 def never_wait_for_output() -> None:
-    """From now on nobody in this process waits for who reads its standard output and standard error.
+    """From now on no write to standard output or standard error blocks this process.
 
     Streams that are no files, as in a notebook or a test, stay.
     """

@@ -34,6 +34,7 @@ class LevelProof:
     reason: str = ""
 
     def add(self, reader: NDTiffReader, text: str) -> None:
+        """Count a problem of a level, and keep it while there is space."""
         self.problem_count += 1
         if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append((os.fspath(reader.path), text))
@@ -84,7 +85,7 @@ class _Check:
                     self._compare(reader, key, children)
                 for key in _tiles(below, level - 1):
                     if reader.find(key.parent.axes()) is None:
-                        self._proof.add(reader, f"tile {_words(key.parent)} is missing: {_words(key)} is below it")
+                        self._proof.add(reader, f"tile {_named(key.parent)} is missing: {_named(key)} is below it")
                 self._rank = rank if self._full.shape.is_odd else {}
         finally:
             self._full.close()
@@ -108,11 +109,11 @@ class _Check:
                     self._full.halving.halve(pixels, out)
             is_same = np.array_equal(reader.read_pixels(reader.row(key.axes())), expected)
         except DatasetError as error:
-            self._proof.add(reader, f"tile {_words(key)} cannot be compared: {error}")
+            self._proof.add(reader, f"tile {_named(key)} cannot be compared: {error}")
             return
         self._proof.tiles += is_same
         if not is_same:
-            self._proof.add(reader, f"tile {_words(key)} is not what the level below makes of it")
+            self._proof.add(reader, f"tile {_named(key)} is not what the level below makes of it")
 
 
 def _tiles(reader: NDTiffReader, level: int) -> Iterator[TileKey]:
@@ -120,5 +121,5 @@ def _tiles(reader: NDTiffReader, level: int) -> Iterator[TileKey]:
         yield leaf_key(axes, row)._replace(level=level)
 
 
-def _words(key: TileKey) -> str:
+def _named(key: TileKey) -> str:
     return ", ".join(f"{name} {value}" for name, value in key.axes().items())

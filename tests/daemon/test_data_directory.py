@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from acqstream.daemon import daemon_process, data_directory
@@ -262,6 +263,16 @@ def test_a_daemon_that_cannot_be_seen_is_known_by_its_heartbeat(
         ended.set()
         if beats:
             thread.join()
+
+
+def test_a_process_that_may_not_be_looked_at_is_not_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hidden(_number: int) -> None:
+        raise psutil.AccessDenied
+
+    boot, space, _, started = own_process().split()
+    monkeypatch.setattr(psutil, "Process", hidden)
+    monkeypatch.setattr(daemon_process, "own_process", lambda: f"{boot} {space} 7 {started}")
+    assert daemon_process.is_running(f"{boot} {space} 8 {started}") is None
 
 
 @pytest.mark.parametrize("number", ["dead", "given again"])

@@ -165,7 +165,7 @@ def test_a_running_daemon_is_used_and_none_is_started(tmp_path: Path) -> None:
             assert exact.transport == "tcp"
         assert run.daemon_log == ""  # this one was given no file to log to
         assert not (daemon.data / LOG_NAME).exists()
-        assert "closed" in daemon.output()
+        until(lambda: "closed" in daemon.output(), "the log")
     with pytest.raises(DaemonUnavailable, match="no daemon has"):
         endpoint_of(daemon.data)
 

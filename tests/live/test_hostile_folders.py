@@ -50,7 +50,7 @@ def test_every_kind_of_hostile_folder_beside_a_good_one(tmp_path: Path) -> None:
             run.put(FRAMES[0].image, time=0)
         assert run.receipt is not None
         assert run.receipt.stored == 1
-        output = daemon.output()
+    output = daemon.output()
     assert read_state(str(data / "zebra")).state is AcquisitionState.INTERRUPTED
     named = {number for number in range(len(cases)) if f"/a{number}" in output}
     silent = {(name, kind) for number, (name, kind) in enumerate(cases) if number not in named}

@@ -121,7 +121,7 @@ def test_a_mirror_whose_folder_vanishes_fails_with_that_said(shared_daemon: Daem
     (result,) = run.wait_for_mirrors(timeout_s=30)
     assert result.state == "failed"
     assert "was renamed, moved or deleted" in result.reason
-    assert f"view {mirror} of {data / name} failed" in shared_daemon.output()
+    until(lambda: f"view {mirror} of {data / name} failed" in shared_daemon.output(), "the log")
 
 
 def test_a_run_moved_after_its_receipt_leaves_its_mirrors_with_that_said(daemon: DaemonProcess) -> None:
@@ -131,7 +131,7 @@ def test_a_run_moved_after_its_receipt_leaves_its_mirrors_with_that_said(daemon:
     with pytest.raises(acqstream.AcqStreamError, match="its folder was renamed, moved or deleted"):
         run.wait_for_mirrors(timeout_s=30)
     until(lambda: "view n5 of" in daemon.output(), "the log")
-    assert "renamed, moved or deleted" in daemon.output()
+    until(lambda: "renamed, moved or deleted" in daemon.output(), "the log")
 
 
 @pytest.mark.parametrize("way", ["removed", "renamed"])

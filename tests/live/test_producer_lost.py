@@ -75,7 +75,7 @@ def test_a_killed_producer_is_waited_for_and_then_its_dataset_is_finished(tmp_pa
             programs.kill(producer)
         until(lambda: acquisition(daemon) is None, "the end of the acquisition")
         assert time.monotonic() - killed_s >= GRACE_S
-        assert f"its producer is lost; waiting {GRACE_S:g} s for it" in daemon.output()
+        until(lambda: f"its producer is lost; waiting {GRACE_S:g} s for it" in daemon.output(), "the log")
         assert state_of(path)["state"] == "INTERRUPTED"
         assert "lost" in state_of(path)["reason"]
         assert check_frames(path, lambda _: SHAPE) == 50

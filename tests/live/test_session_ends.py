@@ -78,7 +78,8 @@ def test_the_end_of_a_session_is_a_stop_in_order_and_the_producer_hears_it_at_on
     tmp_path: Path, numbers: tuple[signal.Signals, ...]
 ) -> None:
     daemon = DaemonProcess(tmp_path / "data", restarts=False)
-    with daemon_in(daemon) as process:
+    own = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"  # these tests may run under nohup
+    with daemon_in(daemon, own) as process:
         run = acqstream.create("cells", endpoint=daemon.endpoint, patience_s=60.0)
         run.put(IMAGE, time=0)
         for number in numbers:

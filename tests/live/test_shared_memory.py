@@ -357,7 +357,8 @@ def test_large_frames_outlive_their_daemon(tmp_path: Path) -> None:
 
 
 def test_without_a_way_to_the_memory_frames_go_by_socket(tmp_path: Path) -> None:
-    with DaemonProcess(tmp_path / "data") as daemon:
+    never = "import acqstream.daemon.endpoints as endpoints; endpoints.LOOK_INTERVAL_S = 1e9"  # it is not made again
+    with DaemonProcess(tmp_path / "data", prelude=never) as daemon:
         (daemon.runtime / f"{daemon.port}.memory").unlink()
         with pytest.raises(ConfigError, match=r"transport='shm': .*the socket is missing"):
             acqstream.create("insisted", endpoint=daemon.endpoint, transport="shm")

@@ -79,7 +79,7 @@ def test_a_run_that_outlives_its_daemon_is_read_live_proved_and_repaired(tmp_pat
             daemon.kill()
             assert state_of(folder)["state"] == "RUNNING"  # nobody could note the end
             daemon.start()
-            assert "recovered" in daemon.output()
+            until(lambda: "recovered" in daemon.output(), "the log")
             print("go on", file=producer.stdin, flush=True)
             assert programs.line_of(producer) == f"completed {FRAMES} True"
             assert programs.line_of(reader) == f"end {FRAMES}"

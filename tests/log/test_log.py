@@ -18,6 +18,7 @@ from acqstream.log import journal
 from acqstream.log.log import Log
 from acqstream.log.state_file import read_state
 from acqstream.model.axes import AxisValue
+from acqstream.model.frame_run import FrameRun
 from acqstream.model.receipt import MissingFrames
 from acqstream.model.state import AcquisitionState
 from tests.log.make_frames import (
@@ -243,6 +244,21 @@ def test_wrong_checksum_costs_its_frame_only(tmp_path: Path, shape: tuple[int, .
     result = verify(tmp_path / "cells")
     assert (result.problems, result.missing_count, result.missing[0].first) == ([], 1, bad)
     assert not log_threads()
+
+
+def test_a_receipt_lists_wrong_pixels_and_metadata_in_order(tmp_path: Path) -> None:
+    frames = frames_of(8)
+    with start_log(tmp_path / "cells") as log:
+        headers = [frame.header for frame in frames]
+        headers[2] = headers[2]._replace(metadata_checksum=1)
+        headers[5] = headers[5]._replace(checksum=1)
+        run = log.reserve_run(FrameRun.of(headers))
+        assert run is not None
+        run.pixels[:] = b"".join(frame.image.tobytes() for frame in frames)
+        run.commit()
+    assert log.receipt is not None
+    assert [(gap.first, gap.count) for gap in log.receipt.missing] == [(2, 1), (5, 1)]
+    assert (log.receipt.stored, log.receipt.refused) == (6, 2)
 
 
 def test_frames_without_a_checksum_get_one(tmp_path: Path) -> None:

@@ -134,8 +134,7 @@ def parse_entries(
 def read_entries(path: Path, *, ends_at_damage: bool = False) -> EntryBatch:
     """All complete entries of an index file, as `parse_entries` of its content, in memory bounded by the entries.
 
-    ends_at_damage: those before the first bytes that are no entry. Raises CorruptDataset unless
-    so, StorageError.
+    ends_at_damage: bytes that are no entry end them; otherwise they raise CorruptDataset. Raises StorageError.
     """
     file = ReadFile(path)
     try:

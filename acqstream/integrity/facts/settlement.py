@@ -33,7 +33,6 @@ from acqstream.model.axes import axes_json, check_axes
 from acqstream.model.metadata import time_in_text
 from acqstream.storage.read_file import ReadFile
 
-# A journal proves numbers and places, an index only axes: what both lost stays lost.
 _MAX_HOLES = 2**16  # numbers that are given up at once
 _NOT_OURS = (ValueError, KeyError, TypeError, RecursionError, ProtocolError, struct.error)  # last: a damaged page
 

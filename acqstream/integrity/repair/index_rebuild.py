@@ -363,7 +363,7 @@ def _stack_names(
             names.append(path.name)
         else:
             text = "neither journal nor index knows it" if has_ndtiff_mark(path) else "it is not a stack file"
-            report.notes.append(f"{path.name} is no part of the dataset and is left alone: {text}")
+            report.notes.append(f"{path.name} does not belong to the dataset and is left alone: {text}")
     return sorted(names, key=_stack_order)
 
 

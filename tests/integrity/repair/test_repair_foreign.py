@@ -348,7 +348,7 @@ def test_other_tiff_files_are_left_out(tmp_path: Path) -> None:
     age(folder)
     report = repair(folder)
     assert report.levels[0].notes == [
-        "overview.tif is no part of the dataset and is left alone: it is not a stack file"
+        "overview.tif does not belong to the dataset and is left alone: it is not a stack file"
     ]
     assert len(read_ours(folder)) == len(AXES)
 

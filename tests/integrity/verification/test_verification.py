@@ -69,7 +69,8 @@ def check_proved(result: Verification, frames: int) -> None:
     assert result.problems == []
     assert result.ok
     assert (result.frames, result.hashed_frames) == (frames, frames)
-    assert [line.partition(":")[0] for line in result.proved] == ["files", "journal", "pixels", "receipt", "root"]
+    proved = ["files", "journal", "metadata", "pixels", "receipt", "root"]
+    assert [line.partition(":")[0] for line in result.proved] == proved
 
 
 @pytest.fixture
