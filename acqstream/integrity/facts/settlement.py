@@ -115,6 +115,7 @@ class Settlement:
             while self._next < end and (found := next(pages, None)) is not None:
                 self._add_unrecorded(found)
             if self._next < end:
+                # A journal proves numbers and places, an index only axes: what both lost stays lost.
                 self.records.append(_holes(self._next, end - self._next))
                 self._next = end
             if gap is not None and self._next == int(gap["number"]) and _end_of(gap) <= stop:
