@@ -91,7 +91,7 @@ class Connector:
     may_be_open: bool = False  # an `open` without an answer may have been received
     last_refusal: Error | None = None  # by a daemon that may soon answer differently
     link: Link | None = None  # of the present attempt
-    is_turned_away: bool = False  # an attempt was accepted, and closed before an answer
+    is_turned_away: bool = False  # the last attempt with enough time was accepted, and closed before an answer
     way_error: str = ""  # this attempt found a daemon, but not the required transport
 
     def connect_patiently(
@@ -124,7 +124,7 @@ class Connector:
         Raises AcquisitionRefused where daemon and client speak different versions, ConfigError where the required
         transport is unusable.
         """
-        attempt_s, previous_error, last_error, self.is_turned_away = _FIRST_ATTEMPT_S, "", "", False
+        attempt_s, previous_error, last_error = _FIRST_ATTEMPT_S, "", ""
         hello_s = min(answer_s, _HELLO_S)
         while (remaining_s := deadline - time.monotonic()) > 0 and not self.stopped():
             if self.locate is not None:
@@ -136,7 +136,8 @@ class Connector:
                 if is_connected:
                     connection = self._greet(link, request, deadline, answer_s=answer_s, hello_s=hello_s)
                 is_lost = link.is_lost
-                self.is_turned_away |= is_lost and link.was_connected and not self.is_asked
+                if link.was_connected or remaining_s >= attempt_s:
+                    self.is_turned_away = is_lost and link.was_connected and not self.is_asked
             finally:
                 if connection is None or connection.link is not link:
                     link.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -226,39 +228,32 @@ def test_a_daemon_that_hangs_before_hello_is_asked_again(daemon, monkeypatch):
 
 
 def test_a_listener_that_hangs_up_again_and_again_is_not_asked_without_pause():
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    hellos = 0
-    router = context.socket(zmq.ROUTER)
-    router.linger = 0
-    router.bind("tcp://127.0.0.1:*")
-    endpoint = router.getsockopt_string(zmq.LAST_ENDPOINT)
-    stopping = threading.Event()
+    visits = 0
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
 
-    def hang_up() -> None:
-        nonlocal hellos, router
-        while not stopping.is_set():
-            if router.poll(20):
-                hellos += 1
-                router.close(0)
-                router = context.socket(zmq.ROUTER)
-                router.linger = 0
-                while not stopping.is_set():
-                    try:
-                        router.bind(endpoint)
-                        break
-                    except zmq.ZMQError:
-                        continue
+        def hang_up() -> None:
+            nonlocal visits
+            with contextlib.suppress(OSError):  # the server is shut down
+                while True:
+                    visitor, _ = server.accept()
+                    visits += 1
+                    with visitor:
+                        visitor.recv(64)  # the first bytes of a greeting: the connection stood
 
-    thread = threading.Thread(target=hang_up)
-    thread.start()
-    try:
-        with pytest.raises(DaemonUnavailable, match="closes each connection at once"):
-            create("cells", endpoint=endpoint, buffer_mb=1, patience_s=1.0)
-    finally:
-        stopping.set()
-        thread.join()
-        context.destroy(linger=0)
-    assert 2 <= hellos <= 20
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        try:
+            with pytest.raises(DaemonUnavailable, match="closes each connection at once"):
+                create(
+                    "cells",
+                    endpoint=f"tcp://127.0.0.1:{server.getsockname()[1]}",
+                    buffer_mb=1,
+                    patience_s=1.0,
+                )
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+    assert 2 <= visits <= 20
 
 
 def test_insisting_on_ipc_stays_an_error_of_configuration(daemon):

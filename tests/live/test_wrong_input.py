@@ -213,14 +213,20 @@ FAULTS: dict[str, tuple[str, Callable[[WireClient, str], None]]] = {
 }
 
 
-@pytest.mark.parametrize(("code", "send"), REFUSED.values(), ids=list(REFUSED))
-def test_a_wrong_frame_costs_this_frame_only(
-    client: WireClient, code: str, send: Callable[[WireClient, str], None]
-) -> None:
+def begun(client: WireClient) -> tuple[str, str]:
+    """The id and the path of a run of three frames."""
     ds = new_dataset_id()
     path = client.open("wrong", ds, on_exists="number")["path"]
     for number in range(3):
         client.frame(ds, number, image_of(number, SMALL).tobytes(), SMALL, {"time": number})
+    return ds, str(path)
+
+
+@pytest.mark.parametrize(("code", "send"), REFUSED.values(), ids=list(REFUSED))
+def test_a_wrong_frame_costs_this_frame_only(
+    client: WireClient, code: str, send: Callable[[WireClient, str], None]
+) -> None:
+    ds, path = begun(client)
     send(client, ds)
     error = client.wait_for("error")
     assert (error["ds"], error["fatal"], error["code"], error["n"]) == (ds, False, code, 3)
@@ -239,10 +245,7 @@ def test_a_wrong_frame_costs_this_frame_only(
 def test_what_breaks_the_protocol_ends_its_own_acquisition_only(
     client: WireClient, code: str, send: Callable[[WireClient, str], None]
 ) -> None:
-    ds = new_dataset_id()
-    path = client.open("wrong", ds, on_exists="number")["path"]
-    for number in range(3):
-        client.frame(ds, number, image_of(number, SMALL).tobytes(), SMALL, {"time": number})
+    ds, path = begun(client)
     send(client, ds)
     frame(client, ds, n=4, ax={"time": 4})  # already on its way when the error comes
     error = client.wait_for("error")
