@@ -130,3 +130,13 @@ def test_a_run_in_a_small_container_is_recorded_or_names_the_limit(
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert expected in ended.stdout + ended.stderr
     assert ("may use 512 MiB" in ended.stderr) == (expected[0] != "c")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a limit of POSIX")
+def test_the_address_limit_lowers_defaults() -> None:
+    """As `ulimit -v` sets it: on clusters and in JupyterHub."""
+    program = (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (2 * 2**30, 2 * 2**30))\n"
+        "from acqstream.storage.memory_limit import usable_memory_bytes; print(usable_memory_bytes())"
+    )
+    assert int(subprocess.check_output([sys.executable, "-c", program], text=True)) == 2 * 2**30
