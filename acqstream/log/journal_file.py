@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,6 @@ from acqstream.log.journal import (
     KNOWN_FLAGS,
     KNOWN_FLAGS_1,
     RECORD_BYTES,
-    RECORD_DTYPE,
     SKIP,
     JournalHeader,
     counts_of,
@@ -33,6 +33,7 @@ from acqstream.storage.read_file import ReadFile
 
 _PIECE_BYTES = 2**14 * RECORD_BYTES
 _CRC_AT = RECORD_BYTES - 4
+_COLUMNS = ("records", "intact", "in_place", "known", "numbers", "counts")
 
 
 def _ignore(_done: int, _total: int) -> None:
@@ -61,8 +62,13 @@ class JournalContent:
     numbers: NDArray[np.int64]
     counts: NDArray[np.int64]
     end: int
-    unread_bytes: int
-    root_sha256: str
+    unread_bytes: int = 0
+    root_sha256: str = ""
+
+    def cut(self, rows: slice) -> JournalContent:
+        """Some of the records, a view; the rest is that of the whole."""
+        columns: dict[str, Any] = {name: getattr(self, name)[rows] for name in _COLUMNS}
+        return replace(self, **columns)
 
     @property
     def dataset_id(self) -> str:
@@ -128,6 +134,13 @@ def read_journal(
     on_progress gets the bytes that were read and those there are. Memory is bounded by the sound records and
     max_damaged. Raises CorruptDataset for a pipe, folder or device, StorageError.
     """
+    return joined(list(journal_pieces(path, max_damaged=max_damaged, on_progress=on_progress)))
+
+
+def journal_pieces(
+    path: Path, *, max_damaged: int = 0, on_progress: Callable[[int, int], None] = _ignore
+) -> Iterator[JournalContent]:
+    """As `read_journal`, in pieces of some records, at least one: end, unread_bytes and root are as of each piece."""
     file = ReadFile(path)
     try:
         header, header_error = None, None
@@ -136,54 +149,71 @@ def read_journal(
         except CorruptDataset as error:
             header_error = error
         order = _NumberOrder(may_jump=header is None or header.version > 1)
-        size, content, damaged = max(0, file.size() - HEADER_BYTES), bytearray(), 0
+        size, done, damaged = max(0, file.size() - HEADER_BYTES), 0, 0
         digest = hashlib.sha256()
-        while len(content) < size and damaged <= max_damaged:
-            piece = bytearray(file.read(HEADER_BYTES + len(content), min(_PIECE_BYTES, size - len(content))))
+        while True:
+            piece = bytearray(file.read(HEADER_BYTES + done, min(_PIECE_BYTES, size - done)))
             del piece[len(piece) - len(piece) % RECORD_BYTES :]
-            if not piece:
-                break
+            if not piece and done:
+                return
             digest.update(piece)
-            damaged += order.add(piece)
-            content += piece
-            on_progress(len(content), size)
+            done += len(piece)
+            content = order.judge(path, piece, header)
+            damaged += int(np.count_nonzero(~content.sound))
+            yield replace(content, header_error=header_error, unread_bytes=size - done, root_sha256=digest.hexdigest())
+            on_progress(done, size)
+            if not piece or damaged > max_damaged:
+                return
     finally:
         file.close()
-    numbers = np.concatenate([*order.numbers, np.array([order.next], np.int64)])
-    return JournalContent(
-        path,
-        header,
-        header_error,
-        records=np.frombuffer(bytes(content), RECORD_DTYPE),
-        intact=np.concatenate([np.empty(0, np.bool_), *order.intact]),
-        in_place=np.concatenate([np.empty(0, np.bool_), *order.in_place]),
-        known=np.concatenate([np.empty(0, np.bool_), *order.known]),
-        numbers=numbers[:-1],
-        counts=np.diff(numbers),
-        end=order.next,
-        unread_bytes=size - len(content),
-        root_sha256=digest.hexdigest(),
-    )
+
+
+def joined(pieces: Sequence[JournalContent]) -> JournalContent:
+    """Pieces that follow one another as one, with the end of the last."""
+    if len(pieces) == 1:
+        return pieces[0]
+    columns: dict[str, Any] = {name: np.concatenate([getattr(one, name) for one in pieces]) for name in _COLUMNS}
+    # A damaged record stands for the numbers up to the next one, which may be of the next piece.
+    columns["counts"] = np.diff(columns["numbers"], append=pieces[-1].end)
+    return replace(pieces[-1], **columns)
+
+
+class JournalWalk:
+    """The records of a journal from its start on, as many frames at a time as are asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self._pieces = journal_pieces(path)
+        self._rest = next(self._pieces)
+
+    def take(self, frames: int) -> JournalContent:
+        """The records up to that of the last of the next `frames` frames; fewer at the end."""
+        found = [self._rest]
+        while sum(int(np.count_nonzero(one.is_frame)) for one in found) < frames:
+            piece = next(self._pieces, None)
+            if piece is None:
+                break
+            found.append(piece)
+        content = joined(found)
+        places = np.flatnonzero(content.is_frame)
+        stop = int(places[frames - 1]) + 1 if 0 < frames <= len(places) else len(content.records) * (frames > 0)
+        self._rest = content.cut(slice(stop, None))
+        return content.cut(slice(stop))
 
 
 class _NumberOrder:
     """Follows the frame numbers from one piece of the journal to the next.
 
     may_jump: a record may stand for many numbers, so that the number after a damaged record is not known. next is the
-    number after the pieces so far; the lists hold an array for each piece, as in JournalContent.
+    number after the pieces so far.
     """
 
     def __init__(self, *, may_jump: bool) -> None:
         self._may_jump = may_jump
         self._is_after_damage = False
         self.next = 0
-        self.intact: list[NDArray[np.bool_]] = []
-        self.in_place: list[NDArray[np.bool_]] = []
-        self.known: list[NDArray[np.bool_]] = []
-        self.numbers: list[NDArray[np.int64]] = []
 
-    def add(self, piece: bytearray) -> int:
-        """Unpack and judge the records of the next piece; the number of damaged ones."""
+    def judge(self, path: Path, piece: bytearray, header: JournalHeader | None) -> JournalContent:
+        """Unpack and judge the records of the next piece."""
         view, crc32 = memoryview(piece), zlib.crc32
         sums = [crc32(view[at : at + _CRC_AT]) for at in range(0, len(piece), RECORD_BYTES)]
         records, is_possible = unpack(piece)
@@ -192,11 +222,8 @@ class _NumberOrder:
         known = np.isin(records["flags"], KNOWN_FLAGS if self._may_jump else KNOWN_FLAGS_1) & (counts > 0) & is_possible
         numbers = self._follow(records["number"], intact & known, counts)
         in_place = records["number"] == numbers.astype(np.uint64)
-        self.intact.append(intact)
-        self.in_place.append(in_place)
-        self.known.append(known)
-        self.numbers.append(numbers)
-        return int(np.count_nonzero(~(intact & in_place & known)))
+        counts = np.diff(numbers, append=self.next)
+        return JournalContent(path, header, None, records, intact, in_place, known, numbers, counts, self.next)
 
     def _follow(
         self, stored: NDArray[np.uint64], good: NDArray[np.bool_], counts: NDArray[np.int64]
@@ -204,6 +231,8 @@ class _NumberOrder:
         """The number that each record should have."""
         counts = np.where(good, counts, 1) if self._may_jump else np.ones(len(stored), np.int64)
         ends = self.next + np.cumsum(counts)
+        if not len(ends):
+            return ends
         numbers = ends - counts
         is_plain = good.all() and not self._is_after_damage and (stored == numbers.astype(np.uint64)).all()
         if is_plain or not self._may_jump:

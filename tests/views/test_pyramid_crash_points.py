@@ -151,7 +151,7 @@ class Watcher:
 def check_whole(folder: Path, frames: Sequence[Frame], levels: int) -> None:
     check_levels(folder, frames, levels)
     report = CheckReport()
-    check_dataset(folder, report, False)
+    list(check_dataset(folder, report, False))
     assert not report.problems
     assert {path.name for path in folder.with_name("cells.pyramid").iterdir()} == {"view.json", ".acqstream.lock"}
 

@@ -65,7 +65,7 @@ def test_levels_are_those_of_the_reference(
     assert finish(pyramid_of(tmp_path / "cells")).progress().state is ViewState.COMPLETE
     check_levels(tmp_path / "cells", frames, levels_of(rows, columns), overlap)
     report = CheckReport()
-    check_dataset(tmp_path / "cells", report, False)
+    list(check_dataset(tmp_path / "cells", report, False))
     assert not report.problems
 
 
@@ -163,7 +163,7 @@ def test_level_files_roll_over(tmp_path: Path) -> None:
             sums = part.reshape(300, 2, 250, 2).sum(axis=(1, 3), dtype=np.uint32)
             assert np.array_equal(image[:300, :250], sums // 4)
     report = CheckReport()
-    check_dataset(tmp_path / "cells", report, False)
+    list(check_dataset(tmp_path / "cells", report, False))
     assert not report.problems
 
 

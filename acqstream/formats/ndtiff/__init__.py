@@ -7,6 +7,7 @@ compressions. Publish point: a complete entry in `NDTiff.index`; in versions 0 a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from acqstream.formats.check_report import CheckReport, FrameColumns
@@ -32,14 +33,16 @@ class NDTiffFormat:
         """The container of the dataset at `path`."""
         return container_of(path)
 
-    def check(self, container: Path, report: CheckReport, growing: bool) -> FrameColumns:
-        """Report whatever breaks the format, in all levels, and return the frames of the full resolution.
+    def check(
+        self, container: Path, report: CheckReport, growing: bool, most_rows: int | None = None
+    ) -> Iterator[FrameColumns]:
+        """Report whatever breaks the format, in all levels; the frames of the full resolution, see `check_dataset`.
 
         While the dataset is growing, its unfinished end is not a problem.
         """
         from acqstream.formats.ndtiff.check import check_dataset  # not needed to read or write
 
-        return check_dataset(container, report, growing)
+        return check_dataset(container, report, growing, most_rows)
 
 
 FORMAT = NDTiffFormat()

@@ -6,7 +6,7 @@ axes, is nothing that the format can prove.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from acqstream.formats.ndtiff.columns import FrameTable
 from acqstream.formats.ndtiff.completion import LevelsFile
 from acqstream.formats.ndtiff.folders import find_folders, has_ndtiff_mark, level_of, parse_stack_name, stack_paths
 from acqstream.formats.ndtiff.index import INDEX_NAME
-from acqstream.formats.ndtiff.index_check import IndexCheck, MetadataCheck
+from acqstream.formats.ndtiff.index_check import EntryRows, IndexCheck, MetadataCheck
 from acqstream.formats.ndtiff.lookup import RowLookup
 from acqstream.formats.ndtiff.page_check import PageCheck, StackEntries, StackPages
 from acqstream.formats.ndtiff.pages import DIRECTORY_BYTES
@@ -33,10 +33,16 @@ from acqstream.storage.read_file import ReadFile
 DISPLAY_SETTINGS_NAME = "display_settings.txt"
 _KNOWN_MINOR = 3
 _MAX_OPEN = 64
+_OFFSET_BITS = 40  # more than offsets in a stack file have
 
 
-def check_dataset(container: Path, report: CheckReport, growing: bool) -> FrameColumns:
+def check_dataset(
+    container: Path, report: CheckReport, growing: bool, most_rows: int | None = None
+) -> Iterator[FrameColumns]:
     """Check all levels of the dataset in `container`; the frames of the full resolution.
+
+    most_rows bounds the memory that it takes: the frames come in parts of about so many, which is only right where
+    they lie in the stack files in the order of the index. None: all at once. All parts have to be taken.
 
     Raises UnsupportedFeature for versions 0 and 1, UnknownFormat if this is not an NDTiff dataset, StorageError.
     """
@@ -55,13 +61,13 @@ def check_dataset(container: Path, report: CheckReport, growing: bool) -> FrameC
         _LevelCheck(folder, report, growing=growing or (level > 0 and is_made), level=level)
         for level, folder in enumerate(levels)
     ]
+    yield from checks[0].run(len(levels), most_rows)
     numbers = report.frame_numbers
-    columns = []
-    for check in checks:
-        columns.append(check.run(len(levels)))
-        report.frame_numbers = np.empty(0, np.uint64)  # lower levels count by themselves
+    report.frame_numbers = np.empty(0, np.uint64)  # lower levels count by themselves
+    for check in checks[1:]:
+        for _ in check.run(len(levels), None):
+            pass
     report.frame_numbers = numbers
-    return columns[0]
 
 
 def _look_for_hidden_levels(container: Path, levels: Sequence[Path], report: CheckReport) -> None:
@@ -104,66 +110,92 @@ class _LevelCheck:
         self._folder = folder
         self._report = report
         self._growing = growing
-        self._table = FrameTable(str(folder / INDEX_NAME))
+        self._table = FrameTable(str(folder / INDEX_NAME))  # numbers of the entries are dropped again
         self._stacks: dict[str, _Stack | None] = {}
         self._seen: set[str] = set()  # stack files whose header was checked
         self._first_header: StackHeader | None = None
         self._metadata = MetadataCheck(self._file_of, report, is_lower=level > 0)
         self._has_index = (folder / INDEX_NAME).is_file()
+        self._pages: dict[str, PageCheck] = {}
+        self._ends: dict[str, int] = {}  # of what was checked in a stack file
+        self._first_stack = 0  # the ones before are finished
 
-    def run(self, levels: int) -> FrameColumns:
-        self._read_index()
-        table = self._table
-        names = [*table.stack_names, *self._others()]
-        lengths = self._lengths(table.all_numbers)
-        directories = np.full(len(table), -1, np.int64)
-        for position, name in enumerate(names):
+    def run(self, levels: int, most_rows: int | None) -> Iterator[FrameColumns]:
+        """Check everything, in parts of about `most_rows` frames."""
+        first, without = 0, 0
+        for rows, is_last in self._read_index(most_rows):
+            yield self._check_rows(first, rows, levels, is_last=is_last)
+            first += len(rows.numbers)
+            without += int(np.count_nonzero(~rows.has_axes))
+        repeats = RowLookup(self._table).repeats(0, len(self._table))
+        if repeats.any():
+            text = f"{np.count_nonzero(repeats)} frames have the axes of an earlier one; readers show the later one"
+            self._report.add_note(f"{self._folder}: {text}")
+        if without:
+            self._report.add_note(f"{self._folder}: {without} frames do not have their axes in their metadata")
+
+    def _check_rows(self, first: int, found: EntryRows, levels: int, *, is_last: bool) -> FrameColumns:
+        names = [*self._table.stack_names, *self._others()] if is_last else self._table.stack_names
+        stacks = self._table.all_stacks[first : first + len(found.numbers)]
+        lengths = self._lengths(found.numbers)
+        directories = np.full(len(stacks), -1, np.int64)
+        # The last one of a part may go on in the next.
+        last = len(names) if is_last else int(stacks[-1])
+        for position in range(self._first_stack, min(last + 1, len(names))):
+            name, is_final = names[position], position < last
             stack = self._stack_of(name)
             if stack is None:
                 continue
-            rows = np.flatnonzero(table.all_stacks == position)
-            entries = StackEntries(rows, table.all_numbers[rows], self._metadata.has_nul.values[rows], lengths[rows])
-            is_last = position == int(table.all_stacks[-1]) if len(table) else True
-            growing = self._growing and (is_last or position >= len(table.stack_names))
-            check = PageCheck(stack.file, stack.header, self._report)
-            pages = check.check(entries, growing=growing, has_index=self._has_index)
+            rows = np.flatnonzero(stacks == position)
+            entries = StackEntries(rows + first, found.numbers[rows], found.has_nul[rows], lengths[rows])
+            is_growing = position == int(self._table.all_stacks[-1]) if len(self._table) else True
+            growing = self._growing and (is_growing or position >= len(self._table.stack_names))
+            check = self._pages.setdefault(name, PageCheck(stack.file, stack.header, self._report))
+            until = None if is_final else int(entries.numbers["pixel_offset"].max())
+            pages = check.check(entries, growing=growing, has_index=self._has_index, until=until)
             directories[rows] = pages.directories
             lengths[rows] = np.where(lengths[rows] < 0, pages.strip_bytes, lengths[rows])
-            end = self._check_room(stack, entries, pages)
+            self._ends[name] = end = self._check_room(stack, entries, pages)
+            if not is_final:
+                continue
             if self._has_index and not growing:
                 self._check_tail(stack.file, max(end, check.unnamed_end))
             self._stacks[name] = None  # closed: there may be many
+            del self._pages[name]
+        self._first_stack = last
         return FrameColumns(
             files=[self._folder / name for name in names],
             file_numbers=[(parse_stack_name(name) or ("", -1))[1] for name in names],
-            file=table.all_stacks,
-            offset=table.all_numbers["pixel_offset"].astype(np.int64),
+            file=stacks,
+            offset=found.numbers["pixel_offset"].astype(np.int64),
             length=lengths,
             directory=directories,
-            pixel_type=table.all_numbers["pixel_type"].astype(np.int32),
-            metadata_checksum=self._metadata.checksums.values,
-            has_axes=self._metadata.has_axes.values,
+            pixel_type=found.numbers["pixel_type"].astype(np.int32),
+            metadata_checksum=found.checksums,
+            has_axes=found.has_axes,
             levels=levels,
         )
 
     # The index.
 
-    def _read_index(self) -> None:
-        path = self._folder / INDEX_NAME
+    def _read_index(self, most_rows: int | None) -> Iterator[tuple[EntryRows, bool]]:
+        """The entries in parts, and whether a part is the last one."""
+        path, parts, first = self._folder / INDEX_NAME, [], 0
         self._report.own_files.add(path)
-        if not self._has_index:
-            return
-        for batch in IndexCheck(ReadFile(path), self._table, self._report, growing=self._growing).batches():
-            first = len(self._table) - len(batch.names)
-            stacks = self._table.all_stacks[first:].tolist()
-            self._metadata.check(batch, [self._table.stack_names[stack] for stack in stacks])
-        repeats = RowLookup(self._table).repeats(0, len(self._table))
-        if repeats.any():
-            text = f"{np.count_nonzero(repeats)} frames have the axes of an earlier one; readers show the later one"
-            self._report.add_note(f"{self._folder}: {text}")
-        without = np.count_nonzero(~self._metadata.has_axes.values)
-        if without:
-            self._report.add_note(f"{self._folder}: {without} frames do not have their axes in their metadata")
+        if self._has_index:
+            for batch in IndexCheck(ReadFile(path), self._table, self._report, growing=self._growing).batches():
+                before = len(self._table) - len(batch.names)
+                self._table.forget_numbers()
+                stacks = self._table.all_stacks[before:].tolist()
+                parts.append(self._metadata.check(batch, [self._table.stack_names[stack] for stack in stacks], before))
+                if most_rows is not None and len(self._table) - first >= most_rows:
+                    rows = EntryRows.joined(parts)
+                    stop = _last_break(rows.numbers, self._table.all_stacks[first:])
+                    parts = [rows.take(slice(stop, None))]
+                    if stop:
+                        first += stop
+                        yield rows.take(slice(stop)), False
+        yield EntryRows.joined(parts), True
 
     def _lengths(self, numbers: NDArray[np.void]) -> NDArray[np.int64]:
         """Bytes of every frame's raw pixels, -1 where they are compressed; unknown pixel types are reported."""
@@ -242,7 +274,7 @@ class _LevelCheck:
             self._report.add_problem(path, "the summary metadata is not that of the other stack files", offset=28)
 
     def _check_room(self, stack: _Stack, entries: StackEntries, pages: StackPages) -> int:
-        """Check that no items share bytes and that all lie in the file. Returns the end of the last one."""
+        """Check that no items share bytes and that all lie in the file. Returns the end of the last one so far."""
         file, size = stack.file, stack.file.size()
         pixels = entries.numbers["pixel_offset"].astype(np.int64)
         # The index has no length of compressed pixels; the page has.
@@ -255,7 +287,8 @@ class _LevelCheck:
             lambda i: (f"pixels of {lengths[i]} bytes end beyond the end of the file at {size}", int(pixels[i])),
         )
         end = self._check_overlaps(stack, entries, pages, (pixels, lengths))
-        return end if len(entries.rows) else align_up(end, BLOCK_BYTES)  # our writer ends a lone header with a block
+        has_frames = len(entries.rows) or file.path.name in self._ends
+        return end if has_frames else align_up(end, BLOCK_BYTES)  # our writer ends a lone header with a block
 
     def _check_tail(self, file: ReadFile, end: int) -> None:
         size = file.size()
@@ -276,13 +309,23 @@ class _LevelCheck:
         starts, ends = starts[order], ends[order]
         has_bytes = ends > starts
         np.maximum.accumulate(ends, out=ends)  # a long item may reach over several that follow
-        before = np.append(stack.header.end, ends[:-1])[: len(starts)]
+        end = self._ends.get(stack.file.path.name, stack.header.end)  # of the part before
+        before = np.append(end, ends[:-1])[: len(starts)]
         wrong = (starts < before) & has_bytes  # an item without bytes lies nowhere, so it shares none
         text = "pixels, metadata or directory share bytes with what stands before them"
         rows = entries.rows[order[wrong] % max(1, len(entries.rows))]
         places = starts[wrong]
         self._report.add_problems(stack.file.path, wrong[wrong], rows, lambda i: (text, int(places[i])))
-        return int(max(ends.max(initial=0), stack.header.end))
+        return int(max(ends.max(initial=0), end))
+
+
+def _last_break(numbers: NDArray[np.void], stacks: NDArray[np.int32]) -> int:
+    """The last row that nothing of the rows before it reaches beyond; 0 without one. Frames come in order."""
+    at = stacks.astype(np.int64) << _OFFSET_BITS
+    ends = np.maximum(numbers["metadata_offset"], numbers["pixel_offset"]) + at
+    is_break = numbers["pixel_offset"][1:] + at[1:] > np.maximum.accumulate(ends)[:-1]
+    found = np.flatnonzero(is_break)
+    return int(found[-1]) + 1 if len(found) else 0
 
 
 def _field_text(text: str, values: NDArray[Any], position: int) -> tuple[str, None]:

@@ -227,6 +227,10 @@ class FrameTable:
         for array in (self._numbers, self._stacks, *(column.codes for column in self.axes.values())):
             array.reserve(room)
 
+    def forget_numbers(self) -> None:
+        """Keep axes and stack files only, of the rows so far."""
+        self._numbers = GrowingArray(NUMBERS)
+
     @property
     def all_numbers(self) -> NDArray[np.void]:
         """The numbers of all entries (dtype NUMBERS), a view."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,15 @@ from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset
 from acqstream.formats.check_report import CheckReport
-from acqstream.formats.ndtiff.columns import FrameTable, GrowingArray
-from acqstream.formats.ndtiff.index import MAX_AXES_BYTES, MAX_NAME_BYTES, NUMBERS_BYTES, EntryBatch, parse_entries
+from acqstream.formats.ndtiff.columns import FrameTable
+from acqstream.formats.ndtiff.index import (
+    MAX_AXES_BYTES,
+    MAX_NAME_BYTES,
+    NUMBERS,
+    NUMBERS_BYTES,
+    EntryBatch,
+    parse_entries,
+)
 from acqstream.formats.ndtiff.stack_header import parse_json_object
 from acqstream.storage.read_file import ReadFile
 from acqstream.storage.read_spans import read_spans
@@ -112,36 +120,59 @@ def _tail_text(head: bytes, length: int) -> str:
     return f"the last entry is cut: only {length} bytes of it exist"
 
 
-class MetadataCheck:
-    """The metadata of frames, as complete JSON with the axes of the index entry.
+@dataclass(frozen=True, slots=True)
+class EntryRows:
+    """Entries of an index and what their metadata showed; an item per row.
 
-    has_axes, has_nul and checksums get an item per row: whether the metadata holds `Axes`, whether a NUL stands after
-    it, and its XXH3-64 (0 where it could not be read).
+    numbers has dtype NUMBERS. has_axes, has_nul and checksums: whether the metadata holds `Axes`, whether a NUL stands
+    after it, and its XXH3-64 (0 where it could not be read).
     """
+
+    numbers: NDArray[np.void]
+    has_axes: NDArray[np.bool_]
+    has_nul: NDArray[np.bool_]
+    checksums: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, numbers: NDArray[np.void]) -> EntryRows:
+        """Before the metadata are looked at."""
+        count = len(numbers)
+        return cls(numbers, np.ones(count, np.bool_), np.zeros(count, np.bool_), np.zeros(count, np.uint64))
+
+    @classmethod
+    def joined(cls, parts: Sequence[EntryRows]) -> EntryRows:
+        """Rows that follow one another."""
+        empty = cls.of(np.empty(0, NUMBERS))  # an index may have no entry
+        return cls(*(np.concatenate([getattr(one, name) for one in (empty, *parts)]) for name in cls.__slots__))
+
+    def take(self, rows: slice | NDArray[Any]) -> EntryRows:
+        """Some of them."""
+        return EntryRows(*(getattr(self, name)[rows] for name in self.__slots__))
+
+
+class MetadataCheck:
+    """The metadata of frames, as complete JSON with the axes of the index entry."""
 
     def __init__(self, find_stack: Callable[[str], ReadFile | None], report: CheckReport, *, is_lower: bool) -> None:
         self._find_stack = find_stack
         self._report = report
         self._skipped = _TILE_AXES if is_lower else frozenset()
-        self.has_axes = GrowingArray("?")
-        self.has_nul = GrowingArray("?")
-        self.checksums = GrowingArray("<u8")
 
-    def check(self, batch: EntryBatch, names: list[str]) -> None:
-        """The next rows; names are those of their stack files."""
-        first = len(self.has_axes)
-        self.has_axes.extend(np.ones(len(names), np.bool_))
-        self.has_nul.extend(np.zeros(len(names), np.bool_))
-        self.checksums.extend(np.zeros(len(names), np.uint64))
+    def check(self, batch: EntryBatch, names: list[str], first: int) -> EntryRows:
+        """The next rows, from number `first` on; names are those of their stack files."""
+        found = EntryRows.of(batch.numbers)  # filled in by file, as rows of several may alternate
         rows_of: dict[str, list[int]] = {}
         for position, name in enumerate(names):
             rows_of.setdefault(name, []).append(position)
         for name, positions in rows_of.items():
             file = self._find_stack(name)
             if file is not None:
-                self._check_stack(file, batch, np.array(positions), first)
+                self._check_stack(file, batch, found, np.array(positions), first)
+        return found
 
-    def _check_stack(self, file: ReadFile, batch: EntryBatch, positions: NDArray[Any], first: int) -> None:
+    def _check_stack(
+        self, file: ReadFile, batch: EntryBatch, found: EntryRows, positions: NDArray[Any], first: int
+    ) -> None:
         numbers = batch.numbers[positions]
         starts = numbers["metadata_offset"].astype(np.int64)
         lengths = numbers["metadata_length"].astype(np.int64)
@@ -165,26 +196,29 @@ class MetadataCheck:
             base = int(starts[order[low]])
             data = file.read(base, int(ends[order[high - 1]]) + 1 - base)
             for i in order[low:high].tolist():
-                start, end = int(starts[i]) - base, int(ends[i]) - base
-                self.has_nul.values[rows[i]] = data[end : end + 1] == b"\0"
-                self.checksums.values[rows[i]] = xxhash.xxh3_64_intdigest(data[start:end])
-                self._check_text(file, data[start:end], base + start, batch.axes[positions[i]], int(rows[i]))
+                start, end, position = int(starts[i]) - base, int(ends[i]) - base, positions[i]
+                found.has_nul[position] = data[end : end + 1] == b"\0"
+                found.checksums[position] = xxhash.xxh3_64_intdigest(data[start:end])
+                found.has_axes[position] = self._check_text(
+                    file, data[start:end], base + start, batch.axes[position], int(rows[i])
+                )
 
-    def _check_text(self, file: ReadFile, text: bytes, offset: int, axes: dict[str, Any], row: int) -> None:
+    def _check_text(self, file: ReadFile, text: bytes, offset: int, axes: dict[str, Any], row: int) -> bool:
+        """Return False where the text holds no axes."""
         try:
             metadata = parse_json_object(text, str(file.path), offset)
         except CorruptDataset as error:
             self._report.add_error(error, row)
-            return
+            return True
         if text and not metadata and b"{" not in text:
             self._report.add_problem(file.path, "metadata is blank", offset=offset, row=row)
         found = metadata.get("Axes")
         if found is None:
-            self.has_axes.values[row] = False
-            return
+            return False
         if self._skipped and isinstance(found, dict):
             found = {name: value for name, value in found.items() if name not in self._skipped}
             axes = {name: value for name, value in axes.items() if name not in self._skipped}
         if found != axes:
             told = f"metadata says axes {found!r:.200}, the index {axes!r:.200}"
             self._report.add_problem(file.path, told, offset=offset, row=row)
+        return True

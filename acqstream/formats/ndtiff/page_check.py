@@ -91,18 +91,21 @@ class PageCheck:
         self._report = report
         self._next = header.first_directory
         self._next_at = 4  # where that pointer stands
+        self._is_begun = False
         self.unnamed_end = 0  # where the last page ends that no entry names
         self._dtype = directory_dtype(self._order, ("behind", "u1", _ROW_BYTES - DIRECTORY_BYTES))
         assert self._dtype.itemsize == _ROW_BYTES
 
-    def check(self, entries: StackEntries, *, growing: bool, has_index: bool) -> StackPages:
-        """Check all pages. While the file grows, pages without an entry and an unfinished chain are not problems."""
+    def check(self, entries: StackEntries, *, growing: bool, has_index: bool, until: int | None = None) -> StackPages:
+        """Check the pages that follow those checked before: all, or up to the first with pixels after byte `until`.
+
+        While the file grows, pages without an entry and an unfinished chain are not problems.
+        """
         pages = StackPages(*(np.full(len(entries.rows), -1) for _ in range(3)))
         offsets = entries.numbers["pixel_offset"].astype(np.int64)
         order = np.append(np.argsort(offsets, kind="stable"), -1)  # so that there is always something to point at
         sorted_offsets = np.append(offsets[order[:-1]], -1)
-        for at, raw in self._read_chain():
-            values = self._values(raw)
+        for at, raw, values in self._read_pages(until):
             position = np.searchsorted(sorted_offsets[:-1], values[:, _STRIP])
             named = sorted_offsets[position] == values[:, _STRIP]
             found = order[position][named]
@@ -123,8 +126,8 @@ class PageCheck:
             pages.directories[found] = at[named]
             pages.strip_bytes[found] = values[named, _STRIP_BYTES]
             pages.metadata_bytes[found] = raw["tags"]["count"][named, _METADATA]
-            self._report.on_progress(f"pages of {self._file.path.name}", int(at[-1]), self._size)
-        if not growing:
+            self._report.on_progress(f"pages of {self._file.path.name}", int(at.max(initial=0)), self._size)
+        if not growing and until is None:
             self._check_end()
         lost = "no page in the stack's chain has these pixels"
         self._report.add_problems(
@@ -142,13 +145,25 @@ class PageCheck:
 
     # The chain.
 
+    def _read_pages(self, until: int | None) -> Iterator[tuple[Columns, NDArray[np.void], Columns]]:
+        """As `_read_chain` with the values of all tags, up to the first page with pixels after byte `until`."""
+        for at, raw in self._read_chain():
+            values = self._values(raw)
+            beyond = np.flatnonzero(values[:, _STRIP] > until) if until is not None else at[:0]
+            stop = int(beyond[0]) if len(beyond) else len(at)
+            yield at[:stop], raw[:stop], values[:stop]
+            if len(beyond):
+                self._next = int(at[stop])  # the next call begins there
+                return
+
     def _read_chain(self) -> Iterator[tuple[Columns, NDArray[np.void]]]:
         """Directories (offset and bytes) as far as the chain is intact, at most _BATCH_PAGES at a time."""
         at: list[int] = []
         rows = bytearray()
         next_of = struct.Struct(self._order + "I").unpack_from
         mark = struct.pack(self._order + "H", len(TAGS))
-        directory, base, data = self._start(), 0, b""
+        directory, base, data = self._next if self._is_begun else self._start(), 0, b""
+        self._is_begun = True
         while 8 <= directory <= self._size - DIRECTORY_BYTES:
             start = directory - base
             if start < 0 or start + _ROW_BYTES > len(data):

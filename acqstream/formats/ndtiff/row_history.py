@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from acqstream.formats.ndtiff.axes_texts import MISSING
 from acqstream.formats.ndtiff.columns import FrameTable
@@ -33,21 +31,6 @@ class RowHistory:
         with self._lock:
             row = self._lookup.find(axes)
             return row if row is None or row < stop else self._lookup.find_before(axes, stop)
-
-    def first_rows(self, start: int, stop: int) -> Sequence[int]:
-        """The rows of start .. stop - 1 that are the first of these with a value, or with a set of axes; ascending."""
-        with self._lock:
-            columns = [column.codes.values[start:stop] for column in self._table.axes.values()]
-        if not columns or start >= stop:
-            return range(start, min(stop, start + 1))
-        sets = np.zeros(stop - start, np.uint32)  # a bit for each axis: at most 32 axes are read
-        found: list[NDArray[np.intp]] = []
-        for bit, codes in enumerate(columns):
-            found.append(np.unique(codes, return_index=True)[1])
-            sets |= (codes != MISSING).astype(np.uint32) << np.uint32(bit)
-        found.append(np.unique(sets, return_index=True)[1])
-        rows: list[int] = (np.unique(np.concatenate(found)) + start).tolist()
-        return rows
 
     def values(self, name: str, stop: int) -> list[AxisValue]:
         """The values of an axis in the rows before `stop`, each once, in no particular order."""

@@ -20,15 +20,11 @@ from acqstream.formats.ndtiff.mirror_records import read_records, record_path
 from acqstream.formats.registry import find_frame_format
 from acqstream.integrity.facts.stacks import KEPT_SUFFIX
 from acqstream.integrity.verification.journal_check import check_journal, compare_with_index
+from acqstream.integrity.verification.journal_facts import JournalFacts, MissingNumbers, plain_facts
 from acqstream.integrity.verification.pixel_check import PixelCheck, ProvedPixels
-from acqstream.integrity.verification.receipt_check import (
-    MissingNumbers,
-    ReceiptCheck,
-    missing_in,
-    read_receipt,
-)
-from acqstream.log.journal import HOLE, JOURNAL_NAME
-from acqstream.log.journal_file import JournalContent
+from acqstream.integrity.verification.receipt_check import ReceiptCheck, read_receipt
+from acqstream.log.journal import JOURNAL_NAME, RECORD_BYTES
+from acqstream.log.journal_file import JournalContent, JournalWalk
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, DatasetState, read_state
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
@@ -37,6 +33,7 @@ from acqstream.storage.lock import is_locked
 from acqstream.storage.stack_file import PRIVATE_SUFFIX
 
 OnProgress = Callable[[str, int, int], None]
+PART_ROWS = 2**17  # frames that are checked at a time: bounds the memory, some 300 bytes each
 _OUR_FILES = (JOURNAL_NAME, STATE_NAME, RECEIPT_NAME)
 _LEFTOVERS = {
     PRIVATE_SUFFIX: "a stack file in preparation, left by a writer that died",
@@ -89,32 +86,49 @@ def verify(path: Path, on_progress: OnProgress | None = None) -> Verification:
     Raises DatasetError if it cannot be opened at all (UnknownFormat, UnsupportedFeature), StorageError.
     """
     frame_format = find_frame_format(path)
-    report = CheckReport() if on_progress is None else CheckReport(on_progress)
-    check = _Check(frame_format.folder(path), report)
-    check.read_side_files()
-    before = report.problem_count
-    columns = frame_format.check(check.folder, report, check.growing)
-    if report.problem_count == before:
-        check.proved.append(_structure_text(frame_format.name, columns, growing=check.growing))
-    return check.join(columns, frame_format.name)
+    folder = frame_format.folder(path)
+    # Large sets in parts, in little memory; where anything is wrong, all at once, which can say what.
+    for most_rows in (PART_ROWS, None):
+        report = CheckReport() if on_progress is None else CheckReport(on_progress)
+        check = _Check(folder, report, in_parts=most_rows is not None)
+        check.read_side_files()
+        if most_rows is not None and not check.has_parts:
+            continue
+        before = report.problem_count
+        parts = frame_format.check(folder, report, check.growing, most_rows)
+        if most_rows is None:
+            parts = iter(list(parts))
+        keeps_to_format = report.problem_count == before
+        found = check.join(parts, frame_format.name, keeps_to_format=keeps_to_format)
+        if most_rows is None or found.ok:
+            break
+    return found
 
 
 class _Check:
     """The files of our writer in a dataset's folder."""
 
-    def __init__(self, folder: Path, report: CheckReport) -> None:
+    def __init__(self, folder: Path, report: CheckReport, *, in_parts: bool) -> None:
         self.folder = folder
         self._report = report
+        self._in_parts = in_parts
         self.writing = False  # a living writer holds it
         self.growing = False  # its end may be unfinished: being written, or its writer died
-        self.proved: list[str] = []
+        self._proved: list[str] = []
         self._not_proved: list[str] = []
         self._state: DatasetState | None = None
         self._receipt: Receipt | None = None
-        self._journal: JournalContent | None = None
+        self._facts: JournalFacts | None = None
+        self._records: JournalContent | JournalWalk | None = None
         self._journal_is_good = False
+        self._index_agrees = True
         self._present = {name for name in _OUR_FILES if os.path.lexists(folder / name)}
         report.own_files.update(folder / name for name in _OUR_FILES)
+
+    @property
+    def has_parts(self) -> bool:
+        """It is large, has ended, and its frames lie in the order of a journal without damage."""
+        return self._facts is not None and not self.growing
 
     def read_side_files(self) -> None:
         """State, receipt and journal; whether the dataset is being written."""
@@ -133,16 +147,24 @@ class _Check:
         before = self._report.problem_count
         if JOURNAL_NAME in self._present:
             with self._reporting(JOURNAL_NAME) as path:
-                self._journal = check_journal(path, self._report, writing=self.growing)
-        if self._journal is not None:
-            self._report.frame_numbers = self._journal.numbers[self._journal.is_frame].astype(np.uint64)
-            refused = self._journal.records[self._journal.sound & (self._journal.records["flags"] == HOLE)]
-            self._report.refused_places.update(zip(refused["stack"].tolist(), refused["offset"].tolist(), strict=True))
-            if self._state is not None and self._state.dataset_id != self._journal.dataset_id:
-                text = f"is of dataset {self._journal.dataset_id!r:.80}, the state of {self._state.dataset_id!r:.80}"
-                self._report.add_problem(self._journal.path, text)
+                self._read_journal(path)
+        if self._facts is not None:
+            self._report.refused_places.update(self._facts.refused)
+            if self._state is not None and self._state.dataset_id != self._facts.dataset_id:
+                text = f"is of dataset {self._facts.dataset_id!r:.80}, the state of {self._state.dataset_id!r:.80}"
+                self._report.add_problem(self._facts.path, text)
         self._journal_is_good = self._report.problem_count == before
         self._tell_absent()
+
+    def _read_journal(self, path: Path) -> None:
+        if not self._in_parts:
+            self._records = check_journal(path, self._report, writing=self.growing)
+            if self._records is not None:
+                self._facts = JournalFacts.of(path, [self._records])
+                self._report.frame_numbers = self._facts.numbers.astype(np.uint64)
+        elif path.stat().st_size >= PART_ROWS * RECORD_BYTES:
+            self._facts = plain_facts(path)
+            self._records = JournalWalk(path)
 
     @contextlib.contextmanager
     def _reporting(self, name: str) -> Iterator[Path]:
@@ -176,38 +198,45 @@ class _Check:
         for name in sorted(needed - self._present):
             self._report.add_problem(self.folder / name, "is missing")
 
-    def join(self, columns: FrameColumns, format_name: str) -> Verification:
+    def join(self, parts: Iterator[FrameColumns], format_name: str, *, keeps_to_format: bool) -> Verification:
         """Journal against index, pixels against checksums, receipt against both."""
-        journal, pixels = self._journal, ProvedPixels()
-        if journal is not None:
-            pixels = self._prove_frames(journal, columns)
-        else:
-            why = "there is no journal" if JOURNAL_NAME not in self._present else "the journal cannot be read"
-            self._not_proved.append(f"pixels: {why}, so there are no checksums; only that all their bytes exist")
+        facts, pixels = self._facts, ProvedPixels()
+        frames, levels, payload_bytes = 0, 0, 0
+        for columns in parts:
+            levels = columns.levels
+            payload_bytes += int(columns.length[columns.length > 0].sum())
+            if self._records is not None:
+                self._compare_frames(self._records, columns, pixels)
+            frames += len(columns)
+            if self._in_parts:
+                self._report.on_progress("frames", frames, len(facts.numbers) if facts is not None else 0)
+        if keeps_to_format:
+            self._proved.insert(0, _structure_text(format_name, frames, levels, growing=self.growing))
+        self._tell_frames(frames, pixels)
         missing = self._prove_receipt()
         whole = "only that it is complete JSON"
-        if journal is None:
+        if facts is None:
             self._not_proved.append(f"metadata: there are no checksums; {whole} and names the axes of the frame")
         self._not_proved.append(f"summary: no checksum of it is recorded; {whole}, the same in all stack files")
         if self.writing:
-            self._not_proved.append(f"what came after the first {len(columns)} frames: it is being written now")
+            self._not_proved.append(f"what came after the first {frames} frames: it is being written now")
         self._note_other_files()
         return Verification(
             path=str(self.folder),
             format=format_name,
             state=str(self._state.state) if self._state is not None else "",
             writing=self.writing,
-            levels=columns.levels,
-            frames=len(columns),
-            skipped=journal.skipped if journal is not None else 0,
-            payload_bytes=int(columns.length[columns.length > 0].sum()),
+            levels=levels,
+            frames=frames,
+            skipped=facts.skipped if facts is not None else 0,
+            payload_bytes=payload_bytes,
             hashed_frames=pixels.frames,
             hashed_bytes=pixels.payload_bytes,
             own_checksums=pixels.own_checksums,
-            root_sha256=journal.root_sha256 if journal is not None else "",
+            root_sha256=facts.root_sha256 if facts is not None else "",
             missing_count=missing.count,
             missing=missing.ranges,
-            proved=self.proved,
+            proved=self._proved,
             not_proved=self._not_proved,
             notes=self._report.notes,
             note_count=self._report.note_count,
@@ -215,29 +244,39 @@ class _Check:
             problems=self._report.problems,
         )
 
-    def _prove_frames(self, journal: JournalContent, columns: FrameColumns) -> ProvedPixels:
+    def _compare_frames(
+        self, records: JournalContent | JournalWalk, columns: FrameColumns, pixels: ProvedPixels
+    ) -> None:
+        """The next frames of the index, all that there are unless they come in parts."""
+        journal = records if isinstance(records, JournalContent) else records.take(len(columns))
         before = self._report.problem_count
         compare_with_index(journal, columns, self._report, growing=self.growing)
-        if self._journal_is_good and self._report.problem_count == before:
-            text = f"journal: all {len(journal.records):,} records are intact, and agree with the index for every frame"
-            self.proved += [text, _metadata_text(journal)]
-        limit = len(columns) if self.growing else None
-        pixels = PixelCheck(journal, self._report, limit).run(columns)
-        frames = int(np.count_nonzero(journal.is_frame)) if limit is None else min(limit, len(columns))
-        self.proved.append(_pixels_text(pixels, frames))
-        return pixels
+        self._index_agrees &= self._report.problem_count == before
+        pixels.add(PixelCheck(journal, self._report, len(columns) if self.growing else None).run(columns))
+
+    def _tell_frames(self, frames: int, pixels: ProvedPixels) -> None:
+        facts = self._facts
+        if facts is None:
+            why = "there is no journal" if JOURNAL_NAME not in self._present else "the journal cannot be read"
+            self._not_proved.append(f"pixels: {why}, so there are no checksums; only that all their bytes exist")
+            return
+        if self._journal_is_good and self._index_agrees:
+            text = f"journal: all {facts.records:,} records are intact, and agree with the index for every frame"
+            self._proved += [text, _metadata_text(facts)]
+        stored = len(facts.numbers)
+        self._proved.append(_pixels_text(pixels, min(stored, frames) if self.growing else stored))
 
     def _prove_receipt(self) -> MissingNumbers:
-        receipt, journal = self._receipt, self._journal
+        receipt, journal = self._receipt, self._facts
         if receipt is None:
             self._not_proved.append("number of frames sent: no readable receipt")
-            return missing_in(journal) if journal is not None else MissingNumbers()
+            return journal.missing if journal is not None else MissingNumbers()
         before = self._report.problem_count
         missing = ReceiptCheck(self.folder / RECEIPT_NAME, receipt, self._report).run(journal, self._state)
         if journal is not None and self._report.problem_count == before:
-            self.proved.append("receipt: counts, bytes and missing frame numbers are those of the journal")
+            self._proved.append("receipt: counts, bytes and missing frame numbers are those of the journal")
             if receipt.root_sha256:
-                self.proved.append(f"root: the receipt holds the SHA-256 of all records, {receipt.root_sha256}")
+                self._proved.append(f"root: the receipt holds the SHA-256 of all records, {receipt.root_sha256}")
         if journal is not None and not receipt.root_sha256:
             self._not_proved.append("root: the receipt has no root hash, so nothing proves the journal as a whole")
         if receipt.sent is None:
@@ -263,18 +302,17 @@ class _Check:
                 break
 
 
-def _structure_text(name: str, columns: FrameColumns, *, growing: bool) -> str:
-    levels = f" in {columns.levels} levels" if columns.levels > 1 else ""
+def _structure_text(name: str, frames: int, count: int, *, growing: bool) -> str:
+    levels = f" in {count} levels" if count > 1 else ""
     end = "" if growing else ", nothing is cut or left over"
-    return f"files: index, pages and metadata of {len(columns):,} frames{levels} agree and keep to {name}{end}"
+    return f"files: index, pages and metadata of {frames:,} frames{levels} agree and keep to {name}{end}"
 
 
-def _metadata_text(journal: JournalContent) -> str:
-    records = journal.sound_frames
-    sent, timed = (int(np.count_nonzero(records[name])) for name in ("metadata_sent", "timed"))
+def _metadata_text(facts: JournalFacts) -> str:
+    frames, sent = facts.sound_frames, facts.metadata_sent
     return (
-        f"metadata: those of {len(records):,} frames, {timed:,} with a capture time, have the recorded XXH3-64; "
-        f"{sent:,} of these checksums were taken in the producer, {len(records) - sent:,} only in the daemon"
+        f"metadata: those of {frames:,} frames, {facts.timed:,} with a capture time, have the recorded XXH3-64; "
+        f"{sent:,} of these checksums were taken in the producer, {frames - sent:,} only in the daemon"
     )
 
 

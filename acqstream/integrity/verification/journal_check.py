@@ -13,6 +13,7 @@ from acqstream.formats.check_report import CheckReport, FrameColumns
 from acqstream.log.journal import HEADER_BYTES, RECORD_BYTES
 from acqstream.log.journal_file import JournalContent, read_journal
 
+_OFFSET_BITS = 40  # more than offsets in a stack file have
 _MAX_DAMAGED_RECORDS = 10_000  # a sparse file must not keep us for ever
 
 
@@ -67,7 +68,7 @@ def compare_with_index(journal: JournalContent, columns: FrameColumns, report: C
     if len(numbers) != len(rows):
         text = f"{len(numbers)} frames in the journal, {len(rows)} in the index"
         report.add_problem(journal.path, text)
-        numbers, rows = _match(journal, numbers, (file_numbers << 40) + columns.offset, report)
+        numbers, rows = _match(journal, numbers, (file_numbers << _OFFSET_BITS) + columns.offset, report)
     sound = journal.sound[numbers]  # a damaged record is reported once, not again with each of its fields
 
     def compare(what: str, field: str, indexed: NDArray[Any], where: NDArray[np.bool_] | bool = True) -> None:
@@ -110,7 +111,7 @@ def _match(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Frame numbers and rows that lie at the same place; the others are reported."""
     stacks, offsets = (journal.records[field][numbers].astype(np.int64) for field in ("stack", "offset"))
-    journal_places = (stacks << 40) + offsets  # offsets have 32 bits, so the sum is unique per place
+    journal_places = (stacks << _OFFSET_BITS) + offsets  # offsets have 32 bits, so the sum is unique per place
     _, left, right = np.intersect1d(journal_places, places, return_indices=True)
     order = np.argsort(left)
     left, right = left[order], right[order]

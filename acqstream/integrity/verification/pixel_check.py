@@ -31,6 +31,12 @@ class ProvedPixels:
     payload_bytes: int = 0
     own_checksums: int = 0
 
+    def add(self, more: ProvedPixels) -> None:
+        """Count those of other frames, too."""
+        self.frames += more.frames
+        self.payload_bytes += more.payload_bytes
+        self.own_checksums += more.own_checksums
+
 
 @dataclass(frozen=True, slots=True)
 class _Window:

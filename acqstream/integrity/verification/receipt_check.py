@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.formats.check_report import CheckReport
-from acqstream.log.journal_file import JournalContent
+from acqstream.integrity.verification.journal_facts import JournalFacts, MissingNumbers
 from acqstream.log.state_file import MAX_GAPS_NOTED, DatasetState
 from acqstream.model.fields import Fields
 from acqstream.model.receipt import END_STATES, MissingFrames, Receipt
@@ -19,14 +18,6 @@ from acqstream.storage.json_file import parsed, read_json_object
 
 _NEEDED = ("sent", "missing", "stored", "skipped", "payload_bytes", "without_checksum")
 """Fields that a receipt in a file has, although a receipt without them can be read."""
-
-
-@dataclass(frozen=True, slots=True)
-class MissingNumbers:
-    """Frame numbers without pixels that were not declared as skipped: their count and the ranges."""
-
-    count: int = 0
-    ranges: tuple[MissingFrames, ...] = ()
 
 
 def read_receipt(path: Path) -> Receipt:
@@ -49,7 +40,7 @@ class ReceiptCheck:
         self._receipt = receipt
         self._report = report
 
-    def run(self, journal: JournalContent | None, state: DatasetState | None) -> MissingNumbers:
+    def run(self, journal: JournalFacts | None, state: DatasetState | None) -> MissingNumbers:
         """Compare with what there is; the numbers that are missing without having been declared."""
         receipt = self._receipt
         if receipt.status not in END_STATES:
@@ -69,23 +60,23 @@ class ReceiptCheck:
     def _tell(self, text: str) -> None:
         self._report.add_problem(self._path, text)
 
-    def _compare_counts(self, journal: JournalContent) -> None:
-        receipt, is_frame = self._receipt, journal.is_frame
+    def _compare_counts(self, journal: JournalFacts) -> None:
+        receipt = self._receipt
         if receipt.dataset_id != journal.dataset_id:
             self._tell(f"is of dataset {receipt.dataset_id!r:.80}, the journal of {journal.dataset_id!r:.80}")
         if receipt.root_sha256 and receipt.root_sha256 != journal.root_sha256:
             self._tell(f"root hash {receipt.root_sha256:.64}, that of the journal is {journal.root_sha256}")
         found = {
-            "stored": np.count_nonzero(is_frame),
+            "stored": len(journal.numbers),
             "skipped": journal.skipped,
-            "payload_bytes": journal.records["length"][is_frame].sum(),
-            "without_checksum": np.count_nonzero(journal.records["own_checksum"][is_frame]),
+            "payload_bytes": journal.payload_bytes,
+            "without_checksum": journal.own_checksums,
         }
         for name, count in found.items():
-            if getattr(receipt, name) != int(count):
-                self._tell(f"{name} is {getattr(receipt, name)}, by the journal {int(count)}")
+            if getattr(receipt, name) != count:
+                self._tell(f"{name} is {getattr(receipt, name)}, by the journal {count}")
 
-    def _compare_missing(self, journal: JournalContent) -> MissingNumbers:
+    def _compare_missing(self, journal: JournalFacts) -> MissingNumbers:
         """Declared missing is what has no pixels, and nothing else; numbers after the journal count too."""
         receipt, count = self._receipt, journal.end
         behind = [
@@ -94,14 +85,14 @@ class ReceiptCheck:
             if gap.first + gap.count > count
         ]
         declared = self._declared(count)
-        frames = journal.numbers[journal.is_frame]
+        frames = journal.numbers
         low, high = np.searchsorted(frames, declared[:, 0]), np.searchsorted(frames, declared[:, 1])
         if wrong := int((high - low).sum()):
             first = frames[low[high > low][0]]
             self._tell(f"{wrong} frames are listed as missing that exist, the first is {first}")
         self._compare_silent(frames, declared, count)
         self._compare_end(count, behind)
-        holes = missing_in(journal)
+        holes = journal.missing
         return MissingNumbers(holes.count + sum(gap.count for gap in behind), (*holes.ranges, *behind))
 
     def _declared(self, count: int) -> NDArray[np.int64]:
@@ -144,13 +135,3 @@ class ReceiptCheck:
         sent = self._receipt.sent
         if sent is not None and (sent > end or (sent < end and self._receipt.status == "completed")):
             self._tell(f"the producer sent {sent}, stored and missing are {end}")
-
-
-def missing_in(journal: JournalContent) -> MissingNumbers:
-    """Numbers of the journal that have no pixels and were not declared as skipped."""
-    lost = ~journal.is_frame & ~journal.is_skip
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], lost, [False])).astype(np.int8)))
-    bounds = np.append(journal.numbers, journal.end)
-    pairs = bounds[edges.reshape(-1, 2)[:MAX_GAPS_NOTED]].tolist()
-    ranges = tuple(MissingFrames(first, end - first, "lost") for first, end in pairs)
-    return MissingNumbers(int(journal.counts[lost].sum()), ranges)

@@ -27,7 +27,7 @@ WHOLE = sorted(path.parent.name for path in GOLDEN.glob("*/data") if path.parent
 
 def check(path: Path, *, growing: bool = False) -> tuple[CheckReport, FrameColumns]:
     report = CheckReport()
-    columns = ndtiff.FORMAT.check(ndtiff.FORMAT.folder(path), report, growing)
+    (columns,) = ndtiff.FORMAT.check(ndtiff.FORMAT.folder(path), report, growing)
     return report, columns
 
 
