@@ -123,11 +123,12 @@ class FramePlaces:
         if not columns:
             self._kinds.add(())
             return
-        has = np.zeros((count, len(columns)), np.bool_)
-        for at, column in enumerate(columns):
-            has[:, at] = np.array([value is not None for value in column.values], np.bool_)[column.positions]
-        for row in np.unique(has, axis=0):
-            self._kinds.add(tuple(name for name, is_present in zip(self._names, row, strict=True) if is_present))
+        kinds = np.zeros(count, np.uint64)  # a bit for each axis: at most 32 axes are read
+        for bit, column in enumerate(columns):
+            has = np.array([value is not None for value in column.values], np.uint64) << np.uint64(bit)
+            kinds |= has[column.positions]
+        for kind in np.unique(kinds).tolist():
+            self._kinds.add(tuple(name for bit, name in enumerate(self._names) if kind >> bit & 1))
 
     def _unknown_axis(self, name: str, key: Axes) -> DatasetError:
         return DatasetError(

@@ -6,10 +6,12 @@ earlier count has the same places, fewer of them.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from acqstream.arrays.announced_size import announced_size, growing_axis
 from acqstream.arrays.array_plan import ArrayPlan, plan_array
@@ -20,6 +22,8 @@ from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.model.axes import AxisValue
 
 _MAX_EPOCHS = 4  # of sets of axes; most datasets have one
+_ROWS_AT_ONCE = 2**18
+_NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,31 @@ class PlacedArray:
     def names(self) -> tuple[str, ...]:
         """Axes of the plan."""
         return self.places.names
+
+
+class _AxisGrowth:
+    """The places along one axis as they were first used: first_rows has the row of each, _NEVER where no frame lies."""
+
+    def __init__(self) -> None:
+        self.first_rows: NDArray[np.int64] = np.empty(0, np.int64)
+        self._rows: NDArray[np.int64] = np.empty(0, np.int64)  # those that made the axis longer
+        self._sizes: NDArray[np.int64] = np.empty(0, np.int64)  # how long it was then
+
+    def add(self, first: int, places: NDArray[np.int64]) -> None:
+        """The places of the next rows, from row `first` on, at least one."""
+        used, rows = np.unique(places, return_index=True)
+        missing = int(used[-1]) + 1 - len(self.first_rows)
+        self.first_rows = np.append(self.first_rows, np.full(max(0, missing), _NEVER))
+        self.first_rows[used] = np.minimum(self.first_rows[used], rows + first)
+        before = self._sizes[-1:] if len(self._sizes) else np.zeros(1, np.int64)
+        ends = np.maximum(np.maximum.accumulate(places) + 1, before)
+        longer = np.flatnonzero(np.diff(ends, prepend=before))
+        self._rows, self._sizes = np.append(self._rows, longer + first), np.append(self._sizes, ends[longer])
+
+    def size(self, count: int) -> int:
+        """One more than the last place that a frame before `count` has."""
+        at = int(np.searchsorted(self._rows, count))
+        return int(self._sizes[at - 1]) if at else 0
 
 
 class FrameHistory:
@@ -92,13 +121,12 @@ class _Epoch:
         )
         self.places = FramePlaces(self.plan)
         self._rows = 0
-        self._first_rows: dict[str, list[int]] = {axis.name: [] for axis in self.plan.axes}
-        self._growth: dict[str, tuple[list[int], list[int]]] = {axis.name: ([], []) for axis in self.plan.axes}
+        self._growth = {axis.name: _AxisGrowth() for axis in self.plan.axes}
 
     def at(self, count: int, *, is_final: bool) -> PlacedArray | None:
         """See FrameHistory."""
         self._extend(count)
-        seen = {axis.name: self._size(axis.name, count) for axis in self.plan.axes}
+        seen = {name: growth.size(count) for name, growth in self._growth.items()}
         mosaic = self._canvas(count)
         sizes = self._announced(seen, count, mosaic, is_final=is_final)
         if 0 in sizes:
@@ -110,37 +138,22 @@ class _Epoch:
         return PlacedArray(count, self.plan, self.places, sizes, mosaic, values)
 
     def _extend(self, stop: int) -> None:
-        """Place the frames before `stop`. Only rows with a new value or set of axes can bring a new place."""
-        if stop <= self._rows:
-            return
-        names = self.places.names
-        for row in self._reader.history.first_rows(self._rows, stop):
-            key = {name: value for name, value in self._reader.key(row).items() if name in self._first_rows}
-            for name, at in zip(names, self.places.take(key), strict=True):
-                first_rows = self._first_rows[name]
-                if at >= len(first_rows):
-                    first_rows.extend([-1] * (at + 1 - len(first_rows)))
-                    rows, sizes = self._growth[name]
-                    rows.append(row)
-                    sizes.append(at + 1)
-                if first_rows[at] < 0:
-                    first_rows[at] = row
-        self._rows = stop
-
-    def _size(self, name: str, count: int) -> int:
-        """One more than the last place that a frame before `count` has."""
-        rows, sizes = self._growth[name]
-        at = bisect_left(rows, count)
-        return sizes[at - 1] if at else 0
+        """Place the frames before `stop`."""
+        while self._rows < stop:
+            rows = range(self._rows, min(self._rows + _ROWS_AT_ONCE, stop))
+            keys = self._reader.key_columns(rows)
+            own = {name: column for name, column in keys.items() if name in self._growth}
+            places = self.places.take_columns(own, len(rows))
+            for name, along in zip(self.places.names, places.T, strict=True):
+                self._growth[name].add(rows.start, along)
+            self._rows = rows.stop
 
     def _values(self, name: str, size: int, count: int) -> Sequence[AxisValue | None]:
-        values, first_rows = self.places.axis_values()[name], self._first_rows[name]
-        if isinstance(values, range) and size <= len(values) and all(0 <= row < count for row in first_rows[:size]):
+        values, first_rows = self.places.axis_values()[name], self._growth[name].first_rows
+        came = first_rows[:size] < count
+        if isinstance(values, range) and size <= len(values) and len(came) == size and came.all():
             return values[:size]
-        return [
-            value if 0 <= first_rows[at] < count else None
-            for at, value in enumerate(values[: min(size, len(first_rows))])
-        ]
+        return [value if has_come else None for value, has_come in zip(values[:size], came.tolist(), strict=False)]
 
     def _announced(
         self, seen: Mapping[str, int], count: int, mosaic: Canvas | None, *, is_final: bool

@@ -50,17 +50,6 @@ def test_names_values_and_counts(reader, stop):
     assert reader.history.count_keys("channel", "none", stop) == 0
 
 
-def test_first_rows_have_every_value_and_set(reader):
-    rows = reader.history.first_rows(0, len(KEYS))
-    seen: set[object] = set()
-    for row, key in enumerate(KEYS):
-        news = {*key.items(), tuple(key), *((name, None) for name in ("z", "channel") if name not in key)}
-        if not news <= seen:
-            assert row in rows
-        seen |= news
-    assert reader.history.first_rows(3, 3) == range(3, 3)
-
-
 @settings(max_examples=20)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=12))
 def test_any_order(tmp_path_factory: pytest.TempPathFactory, places: list[tuple[int, int]]) -> None:
