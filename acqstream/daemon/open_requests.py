@@ -30,7 +30,7 @@ from acqstream.errors import (
     ProtocolError,
     StorageError,
 )
-from acqstream.integrity.recovery import recover
+from acqstream.integrity.recovery import is_in_order, recover
 from acqstream.log.followers import Followers
 from acqstream.log.log import Log
 from acqstream.log.state_file import DatasetState, read_receipt, read_state
@@ -111,14 +111,15 @@ class OpenRequests:
         return OpenPlan(folder, replace(spec, name=folder.name), warnings=warnings, left_out=left_out)
 
     def _recovered(self, folder: Path, state: DatasetState, spec: AcquisitionSpec) -> DatasetState:
-        """Return the state of a dataset that no run here writes, put in order as after a crash if its disk had failed.
+        """Return the state of a dataset that no run here writes, put in order as after a crash if it is not.
 
         Raises CorruptDataset, StorageError.
         """
         is_failed = state.state is AcquisitionState.FAILED and spec.dataset_id != state.dataset_id
-        if not is_failed and not state.state.writing:  # writing: the end could not be noted on the disk
+        is_untidy = state.state is AcquisitionState.INTERRUPTED and not is_in_order(folder, state)
+        if not (is_failed or is_untidy or state.state.writing):  # writing: the end could not be noted on the disk
             return state
-        report = recover(folder, self._resources.disk, is_failed=is_failed)
+        report = recover(folder, self._resources.disk, is_resumed=is_failed or is_untidy)
         if report is not None:
             logger.warning("recovered %s", report)
         return read_state(str(folder))

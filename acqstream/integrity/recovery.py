@@ -8,6 +8,7 @@ of steps: stacks, index, journal, state; after a crash in between the next recov
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from dataclasses import dataclass, field
@@ -18,8 +19,10 @@ from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, DatasetLocked, StorageError
 from acqstream.formats.ndtiff import layout as ndtiff
+from acqstream.formats.ndtiff.columns import FrameTable
 from acqstream.formats.ndtiff.damaged_index import read_damaged_index
 from acqstream.formats.ndtiff.index import NUMBERS_BYTES, EntryBatch, parse_entries, plain_name, read_entries
+from acqstream.formats.ndtiff.index_file import IndexFile
 from acqstream.formats.ndtiff.pages import StackPage, read_page
 from acqstream.formats.ndtiff.pixels import payload_bytes
 from acqstream.formats.ndtiff.placement import align_up
@@ -37,6 +40,7 @@ from acqstream.storage.disk import Disk, LocalDisk
 from acqstream.storage.read_file import ReadFile
 from acqstream.storage.stack_file import PRIVATE_SUFFIX, finish_file
 
+_RESUMABLE = (AcquisitionState.FAILED, AcquisitionState.INTERRUPTED)
 MAX_DAMAGED_RECORDS = 2**20  # 64 MiB of the journal; what comes after more than that is not looked for
 _MAX_REST_BYTES = 2**30  # of an index behind its good entries
 
@@ -55,16 +59,34 @@ class RecoveryReport:
     lost: list[int] = field(default_factory=list)
 
 
-def recover(folder: Path, disk: Disk | None = None, *, is_failed: bool = False) -> RecoveryReport | None:
+def is_in_order(folder: Path, state: DatasetState) -> bool:
+    """Whether journal and index end with the last frame, and have as many frames.
+
+    A power cut or a careless copy may leave bytes behind them after recovery, too. Raises CorruptDataset, StorageError.
+    """
+    content, table = read_journal(folder / journal.JOURNAL_NAME), FrameTable()
+    stack_folder = Path(state.stack_folder(str(folder)))
+    if not os.path.lexists(stack_folder / ndtiff.INDEX_NAME):
+        return False
+    try:
+        with contextlib.closing(IndexFile(stack_folder)) as index:
+            index.read_into(table)
+            is_whole = index.consumed == os.path.getsize(index.path)
+    except CorruptDataset:
+        return False
+    return is_whole and not content.problem and len(table) == np.count_nonzero(content.is_frame)
+
+
+def recover(folder: Path, disk: Disk | None = None, *, is_resumed: bool = False) -> RecoveryReport | None:
     """Put one dataset in order; None if that is not needed, or if it is being written now.
 
-    is_failed: also one that has failed, so that it can be resumed.
+    is_resumed: also one that was interrupted or has failed.
 
     Raises CorruptDataset if journal or state are not ours, StorageError if the disk fails.
     """
     disk = disk or LocalDisk()
     state = read_state(str(folder))
-    if not (state.state.writing or (is_failed and state.state is AcquisitionState.FAILED)):
+    if not (state.state.writing or (is_resumed and state.state in _RESUMABLE)):
         return None
     path = str(folder / journal.JOURNAL_NAME)
     if not os.path.exists(path):
@@ -123,7 +145,9 @@ class _Recovery:
         self.report.published = journal.next_number(records)
         # The state last: if this is cut short before, it still says "running", and recovery starts again.
         why = "the writer died" if self._state.state.writing else self._state.reason
-        reason = f"{why}; {self.report.published} frames were published"
+        reason = why
+        if self._state.state is not AcquisitionState.INTERRUPTED:
+            reason = f"{why}; {self.report.published} frames were published"
         remove_receipt(self._disk, self._folder)
         write_state(
             self._disk,

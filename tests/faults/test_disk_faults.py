@@ -99,7 +99,7 @@ def survive(folder: Path, disk: ScriptedDisk, place: str) -> None:
         assert all("before the last frames were forced" in problem.text for problem in problems), (place, problems)
         assert recover(folder) is None
     if state.writing or state is AcquisitionState.FAILED:
-        report = recover(folder, is_failed=True)
+        report = recover(folder, is_resumed=True)
         assert report is not None, place
         assert published <= report.published <= len(FRAMES), place
         check_dataset(folder, FRAMES[: report.published], complete=False, oracles=False)

@@ -20,6 +20,8 @@ import acqstream
 from acqstream.client import open_runs
 from acqstream.client.run import Run
 from acqstream.client.status import fetch_status
+from acqstream.formats.ndtiff.index import parse_entries
+from acqstream.integrity.recovery import recover
 from acqstream.log import journal
 from acqstream.log.journal_file import read_journal
 from tests.host_system import needs_sockets_to_close
@@ -108,6 +110,30 @@ def test_a_run_outlives_its_daemon(tmp_path: Path, transport: str, ending: str, 
     finally:
         restarts.wait()
         assert daemon.stop() == 0
+
+
+@pytest.mark.parametrize("junk", ["index", "zeros", "journal", "entry", "lost index"])
+def test_bytes_that_came_behind_a_run_after_its_recovery_cost_nothing(tmp_path: Path, junk: str) -> None:
+    with DaemonProcess(tmp_path) as daemon, acqstream.create("cells", endpoint=daemon.endpoint) as run:
+        for number in range(5):
+            put(run, number)
+        folder = daemon.data / "cells"
+        until(lambda: read_journal(folder / journal.JOURNAL_NAME).end == 5, "five frames in the journal")
+        daemon.kill()
+        assert recover(folder) is not None
+        index, journal_file = folder / "NDTiff.index", folder / journal.JOURNAL_NAME
+        content = index.read_bytes()
+        tails = {"index": (index, b"\x47" * 71), "zeros": (index, bytes(500)), "journal": (journal_file, b"\x01" * 184)}
+        path, tail = tails.get(junk, (index, content[: parse_entries(content).offsets[1]]))
+        with path.open("ab") as file:
+            file.write(tail)
+        if junk == "lost index":
+            index.unlink()
+        daemon.start()
+        for number in range(5, 9):
+            put(run, number)
+    check_receipt(run, 9)
+    check(daemon.data, 9)
 
 
 def test_a_daemon_killed_twice_in_a_row(tmp_path: Path) -> None:
