@@ -140,8 +140,13 @@ class _Recovery:
             self._stacks.close()
         self._finish_stacks(last_pages)
         self._journal.sync()  # first: it may hold gaps that only the page cache has, before frames that are indexed now
+        # A record that comes from the index alone is written before the index is; one that goes, after its entry went.
+        is_added = self.report.records_added > 0 and not self.report.lost
+        if is_added:
+            self._write_journal(content.records, records)
         self._write_index(unforced, index_end, new_entries)
-        self._write_journal(content.records, records)
+        if not is_added:
+            self._write_journal(content.records, records)
         self.report.published = journal.next_number(records)
         # The state last: if this is cut short before, it still says "running", and recovery starts again.
         why = "the writer died" if self._state.state.writing else self._state.reason
@@ -289,13 +294,15 @@ class _Recovery:
         path = os.path.join(self._stack_folder, ndtiff.INDEX_NAME)
         index = AppendFile(self._disk, path, create=not os.path.exists(path), end=end)
         try:
-            index.cut(end)
-            if unforced < end:
-                file = ReadFile(Path(path))
-                index.rewrite(unforced, file.read(unforced, end - unforced))
-                file.close()
-            if new_entries:
-                index.append(new_entries)
+            file = ReadFile(Path(path))
+            tail, last = file.read(end, len(new_entries)), file.read(unforced, end - unforced)
+            file.close()
+            kept = len(os.path.commonprefix([tail, new_entries]))  # an entry may be all that tells of its frame
+            index.cut(end + kept)
+            if last or kept:
+                index.rewrite(unforced, last + new_entries[:kept])
+            if new_entries[kept:]:
+                index.append(new_entries[kept:])
             index.sync()
         finally:
             index.close()

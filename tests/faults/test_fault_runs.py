@@ -68,4 +68,4 @@ def test_mirrors_killed(tmp_path: Path, seed: int) -> None:
 
 def test_recovery_killed(tmp_path: Path, seed: int) -> None:
     """Before each of its calls, for one small dataset."""
-    check(recovery_kills.run(seed, 0, tmp_path, kinds=("mid-batch",)), 10)
+    check(recovery_kills.run(seed, 0, tmp_path, kinds=("mid-batch", "torn journal")), 20)
