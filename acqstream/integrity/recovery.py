@@ -144,7 +144,7 @@ class _Recovery:
         is_added = self.report.records_added > 0 and not self.report.lost
         if is_added:
             self._write_journal(content.records, records)
-        self._write_index(unforced, index_end, new_entries)
+        self._write_index(unforced, index_end, rest, new_entries)
         if not is_added:
             self._write_journal(content.records, records)
         self.report.published = journal.next_number(records)
@@ -289,18 +289,20 @@ class _Recovery:
         file.close()
         finish_file(self._disk, path, self._layout.finish(None)[0], align_up(header.end))
 
-    def _write_index(self, unforced: int, end: int, new_entries: bytes) -> None:
-        """Write the entries from byte `unforced` on again: after a failed sync a lost one can still be read."""
+    def _write_index(self, unforced: int, end: int, rest: bytes, new_entries: bytes) -> None:
+        """Put `new_entries` in the place of `rest`, which stands there from `end` on.
+
+        Write the entries from byte `unforced` on again: after a failed sync a lost one can still be read."""
         path = os.path.join(self._stack_folder, ndtiff.INDEX_NAME)
         index = AppendFile(self._disk, path, create=not os.path.exists(path), end=end)
         try:
-            file = ReadFile(Path(path))
-            tail, last = file.read(end, len(new_entries)), file.read(unforced, end - unforced)
-            file.close()
-            kept = len(os.path.commonprefix([tail, new_entries]))  # an entry may be all that tells of its frame
+            # What is there already is not cut: an entry may be all that tells of its frame.
+            kept = len(os.path.commonprefix([rest[: len(new_entries)], new_entries]))
             index.cut(end + kept)
-            if last or kept:
-                index.rewrite(unforced, last + new_entries[:kept])
+            if unforced < end + kept:
+                file = ReadFile(Path(path))
+                index.rewrite(unforced, file.read(unforced, end + kept - unforced))
+                file.close()
             if new_entries[kept:]:
                 index.append(new_entries[kept:])
             index.sync()
