@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import os
 import sys
 from pathlib import Path
 
 from acqstream.storage.patient_output import PatientOutput, never_wait_for_output
+from acqstream.storage.platform import open_log
 
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
 MAX_BYTES = 2**20
@@ -20,7 +22,7 @@ class LogFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = path.open("ab", buffering=0)
+        self._file = _open(path)
 
     def write(self, data: bytes) -> int:
         """Append some of the data; return how many bytes."""
@@ -39,7 +41,11 @@ class LogFile:
                 source = self._path if number == 1 else Path(f"{self._path}.{number - 1}")
                 if source.exists():
                     os.replace(source, f"{self._path}.{number}")
-        self._file = self._path.open("ab", buffering=0)
+        self._file = _open(self._path)
+
+
+def _open(path: Path) -> io.FileIO:
+    return io.FileIO(path, "ab", opener=lambda _name, _flags: open_log(path))
 
 
 def start_logging(path: Path | None, *, has_console: bool = True) -> None:

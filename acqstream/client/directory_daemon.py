@@ -8,13 +8,14 @@ import time
 from pathlib import Path
 
 import acqstream
-from acqstream.client.machine import boot_id, is_local
+from acqstream.client.machine import IPC, boot_id, is_local, listening_user
 from acqstream.client.status import fetch_status
 from acqstream.errors import ConfigError, DaemonUnavailable, StorageError
 from acqstream.model.daemon_note import DaemonNote, parse_daemon_note
 from acqstream.storage.detached_process import DetachedProcess
 from acqstream.storage.lock import LockHolder, holder_of
 from acqstream.storage.log_tail import last_lines
+from acqstream.storage.platform.capabilities import ROOT_USER, effective_user_id
 
 CONFIG_VARIABLE = "ACQSTREAM_CONFIG"
 LOG_NAME = ".acqstream.log"
@@ -129,8 +130,14 @@ class DirectoryDaemon:
 
         The lock file may have been left by a daemon that was killed, and its port may have another owner now.
         """
+        endpoint = self._endpoint_in(note)
+        user = listening_user(endpoint)
+        if user is not None and user not in (effective_user_id(), ROOT_USER):
+            raise DaemonUnavailable(
+                f"{endpoint}, of the daemon of {self.data}, is answered by a process of user {user}"
+            )
         try:
-            data = fetch_status(self._endpoint_in(note), timeout_s=_ANSWER_S).data
+            data = fetch_status(endpoint, timeout_s=_ANSWER_S).data
         except DaemonUnavailable:
             return False
         try:
@@ -139,15 +146,16 @@ class DirectoryDaemon:
             return False
 
     def _endpoint_in(self, note: DaemonNote) -> str:
-        """The endpoint to connect to: tcp, which changes to a local socket by itself, else the first one."""
+        """The endpoint to connect to: a local socket that is seen here, else tcp."""
         local = [endpoint for endpoint in note.endpoints if is_local(endpoint)]
         tcp = [endpoint for endpoint in local if endpoint.startswith("tcp:")]
+        sockets = [endpoint for endpoint in local if os.path.exists(endpoint.removeprefix(IPC))]
         if not local or (self._transport == "tcp" and not tcp):
             text = (
                 f"the daemon of {self.data} listens at {', '.join(note.endpoints)}; expected a tcp endpoint on loopback"
             )
             raise ConfigError(f"{text} for transport={self._transport!r}")
-        return (tcp or local)[0]
+        return (tcp if self._transport == "tcp" else [*sockets, *tcp, *local])[0]
 
     def _not_started(self, why: str, output: str) -> DaemonUnavailable:
         printed = "".join(f"\n  {line}" for line in output.strip().splitlines()[-_SHOWN_LINES:])

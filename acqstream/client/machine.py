@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import socket
 from urllib.parse import urlsplit
 
 from acqstream.protocol.replies import Welcome
 from acqstream.protocol.socket_identity import socket_identity
 from acqstream.storage import platform
+from acqstream.storage.platform.capabilities import has_local_sockets, peer_user
 
 IPC = "ipc://"
 
@@ -60,6 +62,20 @@ def is_loopback(endpoint: str) -> bool:
         return ipaddress.ip_address(parts.hostname).is_loopback
     except ValueError:
         return False  # a name
+
+
+def listening_user(endpoint: str) -> int | None:
+    """The user of the process that listens at a local socket; None if that is not known, as for tcp."""
+    path = endpoint.removeprefix(IPC)
+    if path == endpoint or not has_local_sockets():
+        return None
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except OSError:
+            return None  # nobody, or busy: the question that follows shows it
+        return peer_user(probe)
 
 
 def is_local(endpoint: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import tempfile
 import tomllib
 from pathlib import Path
@@ -18,7 +19,7 @@ from acqstream.model.notice_target import parse_target
 from acqstream.protocol.mirrors import parse_views
 from acqstream.storage.json_file import read_small_file
 from acqstream.storage.memory_limit import usable_memory_bytes
-from acqstream.storage.platform.capabilities import user_id
+from acqstream.storage.platform.capabilities import has_local_sockets, user_id
 
 MAX_PORT = 65535
 MAX_NOTICE_TARGETS = 10
@@ -204,13 +205,17 @@ class DaemonConfig(BaseModel):
 
 
 def embedded_config(config: DaemonConfig) -> DaemonConfig:
-    """The same for a daemon that a program has started for itself: any free port of loopback, and an end when idle.
+    """The same for a daemon that a program has started for itself: a way in for this user only, and an end when idle.
 
-    It takes no memory ahead unless that was configured: the program's first run begins at once.
+    All users of the PC reach ports of loopback, so it has one only where the system has no local sockets. It takes no
+    memory ahead unless that was configured: the program's first run begins at once.
     """
+    endpoint = ANY_LOCAL_PORT
+    if has_local_sockets():
+        endpoint = f"ipc://{config.runtime.absolute()}/data-{secrets.token_hex(4)}.sock"
     idle_s = EMBEDDED_IDLE_S if config.idle_exit_s is None else config.idle_exit_s
     ready_mb = config.ready_memory_mb or 0
-    own = {"endpoints": [ANY_LOCAL_PORT], "remote": [], "idle_exit_s": idle_s, "ready_memory_mb": ready_mb}
+    own = {"endpoints": [endpoint], "remote": [], "idle_exit_s": idle_s, "ready_memory_mb": ready_mb}
     own["restarts"] = True  # the program starts the next one
     return config.model_copy(update=own)
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import zmq
 
-from acqstream.daemon import socket_names
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.runtime_folder import make_runtime_folder
 from acqstream.daemon.shared_memory_server import SharedMemoryServer
 from acqstream.errors import ConfigError
 from acqstream.protocol.socket_identity import socket_identity
+from acqstream.storage import socket_names
 from acqstream.storage.platform import memory_listener
 from acqstream.storage.platform.capabilities import port_release_s
 
@@ -89,10 +89,11 @@ class Endpoints:
 
     def local_path(self, config: DaemonConfig, suffix: str) -> Path:
         """Return a path in the runtime directory that is this daemon's own. Creates the directory if it is missing."""
-        port = self.bound[0].rpartition(":")[2]
+        port, name = self.bound[0].rpartition(":")[2], Path(self.bound[0].removeprefix("ipc://"))
         runtime = config.runtime.absolute()
         make_runtime_folder(runtime)
-        return runtime / f"{port if port.isdigit() else os.getpid()}{suffix}"
+        own = name.stem if name.parent == runtime else os.getpid()
+        return runtime / f"{port if port.isdigit() else own}{suffix}"
 
     def look_after(self, shutdown_file: ShutdownFile, now_s: float) -> None:
         """Make the runtime folder and what is in it again if it was removed or renamed. Connected clients stay."""
@@ -163,6 +164,9 @@ class Endpoints:
         name = endpoint.removeprefix("ipc://")
         is_name = name != endpoint and name != "*" and not name.startswith("@")
         if is_name:
+            self._check_path(Path(name))
+            if Path(name).parent == self._runtime:
+                make_runtime_folder(self._runtime)
             socket_names.take_over(Path(name))
         bound = _bind(socket, endpoint)
         if is_name:
@@ -171,12 +175,15 @@ class Endpoints:
 
     def _socket_path(self, config: DaemonConfig, suffix: str) -> Path:
         path = self.local_path(config, suffix)
+        self._check_path(path)
+        return path
+
+    def _check_path(self, path: Path) -> None:
         if len(os.fsencode(path)) > MAX_IPC_PATH:
             text = (
                 f"socket path {path} is too long; expected at most {MAX_IPC_PATH} bytes: set `runtime` to a shorter one"
             )
             raise ConfigError(text)
-        return path
 
 
 def _refuse_old_protocols(socket: zmq.Socket[bytes]) -> None:

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from acqstream.daemon import socket_names
 from acqstream.errors import ConfigError, ProtocolError
 from acqstream.model.memory_claims import CLAIM_BYTES
 from acqstream.protocol import shared_memory as wire
+from acqstream.storage import socket_names
 from acqstream.storage.handover import close_handle, duplicate_handle, map_sealed_memory
 from acqstream.storage.platform import memory_listener
 

@@ -297,7 +297,7 @@ class _Recovery:
         index = AppendFile(self._disk, path, create=not os.path.exists(path), end=end)
         try:
             # What is there already is not cut: an entry may be all that tells of its frame.
-            kept = len(os.path.commonprefix([rest[: len(new_entries)], new_entries]))
+            kept = len(new_entries) if rest.startswith(new_entries) else 0
             index.cut(end + kept)
             if unforced < end + kept:
                 file = ReadFile(Path(path))

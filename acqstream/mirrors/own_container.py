@@ -9,6 +9,7 @@ from typing import Any
 
 from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.errors import CannotResume, DatasetError
+from acqstream.formats.checksum_note import NOTE_KEY
 from acqstream.mirrors.container import (
     MirrorNote,
     check_place,
@@ -17,6 +18,7 @@ from acqstream.mirrors.container import (
     remove_container,
     write_note,
 )
+from acqstream.storage.folder_tree import is_link
 from acqstream.views.base import ViewSource
 
 
@@ -44,6 +46,9 @@ class OwnContainer:
             # named by the folder of the checkpoint: a second mirror in the same format has a name of its own
             self.given = source.folder.with_suffix("").absolute()
         check_place(self.given, source.dataset)
+        if is_link(str(self.given)) and not (self.given / NOTE_KEY).is_file():
+            text = f"{self.given} is a link, and what it leads to is no mirror; it stays as it is: remove the link"
+            raise DatasetError(text)
         self._note = note = read_own_note(source.folder, source.dataset_id, self.given, is_ours=source.is_ours)
         if note is not None and note.dataset_id != source.dataset_id and not self._is_remade:
             raise DatasetError(f"{self.given} is a mirror of another dataset; --rebuild replaces it")

@@ -11,6 +11,7 @@ from pathlib import Path
 from acqstream.errors import DatasetError, StorageError
 from acqstream.formats.hsds.documents import BUCKET
 from acqstream.storage.disk import Disk
+from acqstream.storage.folder_tree import make_folder
 from acqstream.storage.platform.capabilities import has_folder_links
 
 LINK = "stacks"
@@ -38,7 +39,7 @@ def link_stacks(disk: Disk, container: Path, dataset: Path) -> StackLinks:
         return _beside(container, dataset, "this system permits links to administrators only")
     bucket = container / BUCKET
     for folder in (container, bucket):
-        _make_folder(disk, folder)
+        make_folder(disk, os.fspath(folder), follows_links=folder is container)
     link, target = bucket / LINK, os.path.relpath(os.path.realpath(dataset), os.path.realpath(bucket))
     try:
         if link.is_symlink() and os.readlink(link) == target:
@@ -64,12 +65,3 @@ def _beside(container: Path, dataset: Path, reason: str) -> StackLinks:
         )
     text = f"{container.name}: {reason}. Serve {container.parent} as the root, with the bucket {container.name}"
     return StackLinks(container.name, "", f"{dataset.name}/", text)
-
-
-def _make_folder(disk: Disk, folder: Path) -> None:
-    try:
-        disk.mkdir(os.fspath(folder))
-    except FileExistsError:
-        return
-    except OSError as error:
-        raise StorageError.wrap(error, os.fspath(folder), "cannot create the folder") from error

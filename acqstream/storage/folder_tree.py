@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import threading
@@ -15,6 +16,7 @@ from acqstream.storage.platform import FILES
 from acqstream.storage.platform.capabilities import is_junction
 from acqstream.storage.whole_file import WholeFiles
 
+_LINK_TEXT = "it is a link, and what it leads to stays as it is: remove the link, or put a folder in its place"
 _MAX_EXISTING = 100_000  # paths remembered; forgetting them costs a mkdir call each, nothing else
 
 
@@ -128,15 +130,22 @@ class FolderTree:
     def _make(self, path: str) -> None:
         if path in self._existing:
             return
-        try:
-            self._disk.mkdir(path)
-        except FileExistsError:
-            pass  # from an earlier run; if it is a file, writing into it raises
-        except OSError as error:
-            raise StorageError.wrap(error, path, "cannot create the folder") from error
+        is_root = path == self.root  # which the owner may have moved behind a link
+        make_folder(self._disk, path, follows_links=is_root)
         parent = os.path.dirname(path) or os.curdir
         self._unsynced.add(parent)  # also of an existing folder: its creator may not have forced the name
         self._existing.add(path)
+
+
+def make_folder(disk: Disk, path: str, *, follows_links: bool = False) -> None:
+    """Create a folder unless it exists. Raises StorageError, also for a link in its place: it may lead anywhere."""
+    try:
+        disk.mkdir(path)
+    except FileExistsError as error:  # from an earlier run; if it is a file, writing into it raises
+        if not follows_links and is_link(path):
+            raise StorageError(OSError(errno.ELOOP, _LINK_TEXT), path, "cannot write into it") from error
+    except OSError as error:
+        raise StorageError.wrap(error, path, "cannot create the folder") from error
 
 
 def walk(path: str) -> Iterator[tuple[str, list[str]]]:
@@ -145,12 +154,13 @@ def walk(path: str) -> Iterator[tuple[str, list[str]]]:
     As os.walk, which before Python 3.12 goes through junctions: files of other folders would count as ours.
     """
     for folder, folders, names in os.walk(path):
-        links = [name for name in folders if _is_link(os.path.join(folder, name))]
+        links = [name for name in folders if is_link(os.path.join(folder, name))]
         folders[:] = [name for name in folders if name not in links]
         yield folder, names + links
 
 
-def _is_link(path: str) -> bool:
+def is_link(path: str) -> bool:
+    """Return True for a link or a junction; False for anything else, and where nothing exists. Raises OSError."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:  # removed meanwhile
@@ -161,9 +171,11 @@ def _is_link(path: str) -> bool:
 def remove_tree(disk: Disk, path: str) -> None:
     """Remove a folder and all below it; missing entries are not errors. Raises StorageError.
 
-    A link is removed, and not what it leads to.
+    A link below it is removed, and not what it leads to; a link in its place is an error.
     """
     try:
+        if is_link(path):
+            raise OSError(errno.ELOOP, _LINK_TEXT)
         _remove_content(disk, path)
         if os.path.isdir(path):
             FILES.rmdir(path)

@@ -148,9 +148,12 @@ def holder_of(directory: str) -> LockHolder | None:
     """
     path = os.path.join(directory, LOCK_NAME)
     try:
-        fd = FILES.open_for_reading(path)
+        fd = FILES.open_lock_file(path, is_made=False)
     except FileNotFoundError:
         return None
+    except PermissionError as error:
+        what = "cannot read the lock file; if the daemon of another user has the folder, connect to it by its endpoint"
+        raise StorageError.wrap(error, path, what) from error
     except OSError as error:
         raise StorageError.wrap(error, path, "cannot read the lock file") from error
     try:

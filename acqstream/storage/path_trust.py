@@ -9,9 +9,8 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from acqstream.storage.platform.capabilities import effective_user_id
+from acqstream.storage.platform.capabilities import ROOT_USER, effective_user_id
 
-_ROOT_USER = 0
 _MAX_LINKS = 40  # as Linux
 
 
@@ -26,7 +25,7 @@ def distrust(path: Path) -> str:
     user = effective_user_id()
     if user is None:
         return ""
-    trusted = (_ROOT_USER, user)
+    trusted = (ROOT_USER, user)
     folder, links = Path(path.anchor or Path.cwd().anchor), 0
     names = list(reversed((Path.cwd() / path).parts[1:]))
     try:

@@ -27,6 +27,7 @@ from acqstream.model.frame_header import FrameHeader
 from acqstream.model.frame_run import FrameRun
 from acqstream.storage.append_file import AppendFile
 from acqstream.storage.disk import Disk
+from acqstream.storage.folder_tree import make_folder
 from acqstream.storage.memory import PageMemory
 from acqstream.storage.stack_file import finish_file
 from acqstream.views.write_behind import WriteBehind
@@ -188,11 +189,7 @@ class LevelFiles:
 
     def _open(self) -> tuple[AppendFile, NDTiffReader]:
         path = os.fspath(self.folder / INDEX_NAME)
-        if not self.folder.exists():
-            try:
-                self._disk.mkdir(os.fspath(self.folder))
-            except OSError as error:
-                raise StorageError.wrap(error, os.fspath(self.folder), "cannot create the level's folder") from error
+        make_folder(self._disk, os.fspath(self.folder))
         is_new = not os.path.exists(path)
         with contextlib.ExitStack() as files:
             index = AppendFile(self._disk, path, create=is_new)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import acqstream
+from acqstream.errors import AcqStreamError
+from acqstream.formats.checksum_note import FOLDER
 from acqstream.formats.ndtiff.index import INDEX_NAME
+from acqstream.integrity.recovery import recover
+from acqstream.integrity.repair.dataset_repair import repair
 from acqstream.log.journal import JOURNAL_NAME
 from acqstream.log.state_file import STATE_NAME, read_state
 from acqstream.model.state import AcquisitionState
@@ -18,6 +26,9 @@ from tests.live.daemon_process import DaemonProcess
 from tests.log.crashed import crash
 from tests.log.hostile_files import ANY_FILE, JSON_FILE, edited
 from tests.log.make_frames import frames_of
+from tests.waiting import until
+
+FORMATS = ["n5", "ome-zarr", "wkw", "precomputed", "hsds"]
 
 FRAMES = frames_of(5, (6, 7))
 # Windows has no such limit for a process alone.
@@ -56,3 +67,62 @@ def test_every_kind_of_hostile_folder_beside_a_good_one(tmp_path: Path) -> None:
     silent = {(name, kind) for number, (name, kind) in enumerate(cases) if number not in named}
     assert silent <= {(STATE_NAME, "folder")}  # no dataset of ours, by the look of it
     assert "a fault of this program" not in output
+
+
+def state_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("part", ["container", "inside", "view folder"])
+def test_a_link_in_the_place_of_a_mirror_leads_nowhere(tmp_path: Path, kind: str, part: str) -> None:
+    """A dataset from a stranger, with the note of a mirror: it is rebuilt, or a daemon that starts goes on with it."""
+    data, documents = tmp_path / "data", tmp_path / "documents"
+    (documents / "sub").mkdir(parents=True)
+    (documents / "sub" / "thesis").write_bytes(b"mine")
+    before = state_of(documents)
+    with DaemonProcess(data) as daemon:
+        with acqstream.create("gift", endpoint=daemon.endpoint, mirrors=[kind]) as run:
+            for z in range(3):
+                run.put(np.full((64, 64), z, "u2"), z=z)
+        run.wait_for_mirrors(timeout_s=60)
+    (folder,) = data.glob("gift.*.view")
+    container = folder.with_suffix("")
+    note = json.loads((folder / "mirror.json").read_text())
+    if part == "inside":
+        inner = next(path for path in sorted(container.rglob("*")) if path.is_dir() and path.name != FOLDER)
+        shutil.rmtree(inner)
+        inner.symlink_to(documents)
+    else:
+        linked = container if part == "container" else folder
+        shutil.copytree(linked, tmp_path / "kept")
+        shutil.rmtree(linked)
+        linked.symlink_to(documents)
+        if part == "container":
+            (folder / "mirror.json").write_text(json.dumps({**note, "container": str(documents)}))
+    command = [sys.executable, "-m", "acqstream", "mirror", str(data / "gift"), "--to", kind, "--rebuild"]
+    subprocess.run(command, check=False, capture_output=True)
+    assert state_of(documents) == before
+    # Once more, by the start of a daemon: the checkpoint says that the mirror is not complete.
+    if part == "container":
+        assert container.is_symlink()
+        saved = json.loads((folder / "view.json").read_text())
+        (folder / "view.json").write_text(json.dumps({**saved, "cursor": 0, "state": "running"}))
+        with DaemonProcess(data) as daemon:
+            until(lambda: "is a link" in daemon.output(), "the end of the view")
+        assert state_of(documents) == before
+
+
+@pytest.mark.parametrize("name", ["NDTiff.index", "acqstream.journal", "acqstream.json", "cells_NDTiffStack.tif"])
+@pytest.mark.parametrize("content", [b"three years of work\n" * 3000, b""], ids=["words", "copy"])
+def test_recovery_and_repair_write_through_no_link(tmp_path: Path, name: str, content: bytes) -> None:
+    folder = crash(tmp_path / "cells", FRAMES)
+    victim = tmp_path / "victim"
+    victim.write_bytes(content or (folder / name).read_bytes() + b"tail")
+    before = victim.read_bytes()
+    (folder / name).unlink()
+    (folder / name).symlink_to(victim)
+    for work in (recover, repair):
+        with contextlib.suppress(AcqStreamError):
+            work(folder)
+        assert victim.read_bytes() == before

@@ -126,10 +126,27 @@ def test_a_junction_is_removed_but_not_what_it_leads_to(tmp_path, monkeypatch):
         def unlink(self, path):
             os.rename(path, tmp_path / "unlinked")
 
-    monkeypatch.setattr(folder_tree, "is_junction", lambda status: True)
+    junction = os.lstat(tmp_path / "tree" / "junction")
+    monkeypatch.setattr(folder_tree, "is_junction", lambda status: os.path.samestat(status, junction))
     remove_tree(Disk(), str(tmp_path / "tree"))
     assert (tmp_path / "unlinked" / "kept").read_bytes() == b"x"
     assert not (tmp_path / "tree").exists()
+
+
+def test_a_link_in_the_place_of_a_folder_is_neither_emptied_nor_filled(tmp_path):
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "thesis").write_bytes(b"x")
+    make_link(tmp_path / "tree", tmp_path / "documents")
+    with pytest.raises(StorageError, match="is a link, and what it leads to stays as it is"):
+        remove_tree(LocalDisk(), str(tmp_path / "tree"))
+    (tmp_path / "own").mkdir()
+    make_link(tmp_path / "own" / "a", tmp_path / "documents")
+    tree = FolderTree(str(tmp_path / "own"), LocalDisk())
+    with pytest.raises(StorageError, match="is a link, and what it leads to stays as it is"):
+        tree.folder(["a"])
+    moved = FolderTree(str(tmp_path / "tree"), LocalDisk())  # its owner moved the root behind a link
+    assert moved.folder([]) == str(tmp_path / "tree")
+    assert os.listdir(tmp_path / "documents") == ["thesis"]
 
 
 @pytest.mark.parametrize("kind", ["junction", "link"])

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.daemon import socket_names
 from acqstream.errors import ConfigError
+from acqstream.storage import socket_names
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs local sockets")
 

@@ -23,7 +23,7 @@ if sys.platform == "win32":
     from acqstream.storage.platform.windows_files import WindowsFiles as Files
     from acqstream.storage.platform.windows_identity import boot_id
     from acqstream.storage.platform.windows_memory import keep_large_blocks, map_private
-    from acqstream.storage.platform.windows_secrets import create_private, exposure
+    from acqstream.storage.platform.windows_secrets import create_private, exposure, open_log
     from acqstream.storage.platform.windows_session import STOP_SIGNALS, console_watch, keep_awake, session_signals
 elif sys.platform == "linux":
     from time import time_ns as wall_clock_ns
@@ -34,7 +34,7 @@ elif sys.platform == "linux":
     from acqstream.storage.platform.linux_files import LinuxFiles as Files
     from acqstream.storage.platform.linux_identity import boot_id
     from acqstream.storage.platform.linux_memory import keep_large_blocks, map_private
-    from acqstream.storage.platform.posix_secrets import create_private, exposure
+    from acqstream.storage.platform.posix_secrets import create_private, exposure, open_log
     from acqstream.storage.platform.posix_session import STOP_SIGNALS, console_watch, keep_awake, session_signals
 else:
     # Of these three subjects macOS uses the modules of Linux, which report what it lacks.
@@ -46,7 +46,7 @@ else:
     from acqstream.storage.platform.macos_files import MacFiles as Files
     from acqstream.storage.platform.macos_identity import boot_id
     from acqstream.storage.platform.macos_memory import keep_large_blocks, map_private
-    from acqstream.storage.platform.posix_secrets import create_private, exposure
+    from acqstream.storage.platform.posix_secrets import create_private, exposure, open_log
     from acqstream.storage.platform.posix_session import STOP_SIGNALS, console_watch, keep_awake, session_signals
 
 FILES = Files()
@@ -67,6 +67,7 @@ __all__ = [
     "keep_large_blocks",
     "map_private",
     "memory_listener",
+    "open_log",
     "own_error",
     "session_signals",
     "shared_memory",

@@ -6,10 +6,18 @@ import os
 import select
 import signal
 import socket
+import struct
 import sys
 from pathlib import Path
 
 from acqstream.storage.platform.windows_paths import has_long_paths
+
+_CREDENTIALS = struct.Struct("3i")  # of a process: its number, user, group
+
+# Users.
+
+ROOT_USER = 0
+"""Who may do everything, where users have numbers."""
 
 # Sockets.
 
@@ -27,6 +35,14 @@ def can_send_descriptors() -> bool:
 def names_socket_peers() -> bool:
     """True if the system names the process and user at the other end of a local socket (SO_PEERCRED)."""
     return hasattr(socket, "SO_PEERCRED")
+
+
+def peer_user(connection: socket.socket) -> int | None:
+    """The user of the process at the other end of a local socket; None where the system does not tell."""
+    if not names_socket_peers():
+        return None
+    content = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(content)[1])
 
 
 def uninherited_descriptors_flag() -> int:

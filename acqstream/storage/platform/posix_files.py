@@ -8,6 +8,8 @@ import stat
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from acqstream.storage.platform.posix_secrets import NO_LINK, open_own, telling_of_links
+
 # O_NONBLOCK: opening a pipe without a writer would wait forever. Regular files ignore it.
 # By getattr, so that this module can be imported on Windows, where tests compare its names.
 _CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0)
@@ -32,19 +34,24 @@ class PosixFiles:
     """
 
     def open(self, path: str, *, create: bool, direct: bool = False) -> int:
-        """A descriptor for reading and writing. create: the file must not exist. direct: past the page cache."""
-        flags = os.O_RDWR | _CLOSE_ON_EXEC | self._direct_flag(path, direct)
+        """A descriptor for reading and writing. create: the file must not exist. direct: past the page cache.
+
+        A link is not followed: a file of somebody else may be behind it.
+        """
+        flags = os.O_RDWR | _CLOSE_ON_EXEC | NO_LINK | self._direct_flag(path, direct)
         if create:
             flags |= os.O_CREAT | os.O_EXCL
-        return os.open(path, flags, 0o666)
+        with telling_of_links(path):
+            return os.open(path, flags, 0o666)
 
     def open_for_reading(self, path: str, *, direct: bool = False) -> int:
         """A descriptor for reading; a pipe does not block."""
         return os.open(path, os.O_RDONLY | _NO_WAIT | self._direct_flag(path, direct))
 
-    def open_lock_file(self, path: str) -> int:
-        """A descriptor for reading and writing; the file is created where it is missing. A pipe does not block."""
-        return os.open(path, os.O_RDWR | os.O_CREAT | _NO_WAIT, 0o666)
+    def open_lock_file(self, path: str, *, is_made: bool = True) -> int:
+        """A descriptor of a file that only this user can read: for reading and writing, and created where it is
+        missing; else for reading."""
+        return open_own(path, os.O_RDWR | os.O_CREAT if is_made else os.O_RDONLY)
 
     def open_null(self) -> int:
         """A descriptor that takes all writes and has no content."""

@@ -30,6 +30,7 @@ from acqstream.storage.platform.windows_errors import (
     windows_error,
 )
 from acqstream.storage.platform.windows_paths import extended_path, plain_path, volume_of
+from acqstream.storage.platform.windows_secrets import refuse_link
 
 _READ_WRITE = types.GENERIC_READ | types.GENERIC_WRITE
 _MAX_CALL_BYTES = 2**30  # lengths have 32 bits
@@ -47,6 +48,7 @@ class WindowsFiles:
         self._forcing: dict[str, threading.Lock] = {}  # for each volume: what one thread forces, the next waits for
 
     def open(self, path: str, *, create: bool, direct: bool = False) -> int:
+        refuse_link(path)
         flags = types.ATTRIBUTE_NORMAL | (types.FLAG_NO_BUFFERING if direct else 0)
         handle = names.open_handle(path, _READ_WRITE, types.CREATE_NEW if create else types.OPEN_EXISTING, flags)
         return self._checked(handle, path, direct)
@@ -57,7 +59,10 @@ class WindowsFiles:
         handle = names.open_handle(path, types.GENERIC_READ, types.OPEN_EXISTING, flags)
         return self._checked(handle, path, direct)
 
-    def open_lock_file(self, path: str) -> int:
+    def open_lock_file(self, path: str, *, is_made: bool = True) -> int:
+        refuse_link(path)
+        if not is_made:
+            return self.open_for_reading(path)
         return names.open_handle(path, _READ_WRITE, types.OPEN_ALWAYS)
 
     def open_null(self) -> int:

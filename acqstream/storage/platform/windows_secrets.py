@@ -7,6 +7,8 @@ learn.microsoft.com. Not tried on a real Windows: Wine keeps no access lists.
 from __future__ import annotations
 
 import ctypes
+import errno
+import os
 import re
 from pathlib import Path
 
@@ -60,6 +62,18 @@ def create_private(path: Path) -> None:
         close_handle(handle)
     finally:
         _free(descriptor)
+
+
+def open_log(path: Path) -> int:
+    """A descriptor to append to a file, created where it is missing. Raises OSError for a link in its place."""
+    refuse_link(str(path))
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+
+
+def refuse_link(path: str) -> None:
+    """Raises OSError for a link, which would be followed."""
+    if os.path.islink(path):
+        raise OSError(errno.ELOOP, "it is a link, which is not followed: remove it", path)
 
 
 def exposure(path: Path) -> str:
