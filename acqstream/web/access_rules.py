@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from acqstream.web.web_settings import is_loopback
 
-_HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(:[0-9]{1,5})?")
+_HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+)(:(?P<port>[0-9]{1,5}))?")
 _TOKEN_PATH = re.compile(r"/t/(?P<token>[^/?]+)(?=[/?]|$)")
 TOKEN_COOKIE = "acqstream_token"
 _BEARER = "bearer "
@@ -23,6 +23,12 @@ def host_name(header: str) -> str:
     """The name in a Host header, in lower case, without port and brackets; "" for one that is not valid."""
     match = _HOST.fullmatch(header)
     return match["name"].strip("[]").lower() if match else ""
+
+
+def token_cookie(host: str) -> str:
+    """The name of the cookie with the token: one for each port, as browsers tell no ports of a host apart."""
+    match = _HOST.fullmatch(host)
+    return f"{TOKEN_COOKIE}_{(match['port'] if match else None) or 80}"
 
 
 def is_known_host(header: str, own_address: str, hosts: Collection[str]) -> bool:
@@ -47,7 +53,8 @@ def allowed_origin(origin: str | None, host: str, origins: Collection[str]) -> s
         name = (parts.hostname or "").lower()
     except ValueError:
         return ""
-    if "*" in origins or origin in origins or f"{parts.scheme}://{parts.netloc}" != origin:
+    is_plain = origin.isascii() and "@" not in origin and f"{parts.scheme}://{parts.netloc}" == origin
+    if "*" in origins or origin in origins or not is_plain:
         return origin if "*" in origins or origin in origins else ""
     is_own = parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
     return origin if is_own or (parts.scheme == "http" and is_loopback(name)) else ""

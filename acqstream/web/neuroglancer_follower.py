@@ -1,8 +1,7 @@
 """A Neuroglancer on this machine that follows a growing run: a process of its own, with the `neuroglancer` package.
 
-    python neuroglancer_follower.py STATE_URL
-
-Prints the address of the viewer, then asks STATE_URL twice a second and shows what is new, until its input ends. It
+The first line of its input is the address of the state. It prints the address of the viewer, then asks for the state
+twice a second and shows what is new, until its input ends. It
 follows the newest index until a user moves the viewer away from it. Only the standard library and
 `neuroglancer` are imported: the package may live in an environment of its own.
 """
@@ -69,7 +68,7 @@ def main() -> None:
     """Run the process."""
     import neuroglancer
 
-    url = sys.argv[1]
+    url = sys.stdin.readline().strip()
     neuroglancer.set_server_bind_address("127.0.0.1")
     viewer = neuroglancer.Viewer()
     sys.stdout.write(f"{viewer.get_viewer_url()}\n")

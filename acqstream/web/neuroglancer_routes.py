@@ -21,7 +21,6 @@ from aiohttp import web
 
 from acqstream.errors import UnknownFormat
 from acqstream.web import neuroglancer_follower
-from acqstream.web.access_rules import split_token
 from acqstream.web.answers import JSON, NO_CACHE, Body, FilePart, absent, content_tag, send, tag_of
 from acqstream.web.data_address import DataOptions, data_path
 from acqstream.web.file_routes import open_file
@@ -57,10 +56,10 @@ class ViewerProcesses:
                 await self._end(next(iter(self._running)))
             program = str(Path(neuroglancer_follower.__file__))
             pipe = asyncio.subprocess.PIPE
-            process = await asyncio.create_subprocess_exec(
-                self._python, "-I", program, state_address, stdin=pipe, stdout=pipe
-            )
+            process = await asyncio.create_subprocess_exec(self._python, "-I", program, stdin=pipe, stdout=pipe)
+            assert process.stdin is not None
             assert process.stdout is not None
+            process.stdin.write(f"{state_address}\n".encode())  # no argument, which all users read: it has the token
             try:
                 line = await asyncio.wait_for(process.stdout.readline(), _START_S)
             except TimeoutError:
@@ -131,8 +130,8 @@ async def show(request: web.Request) -> web.StreamResponse:
     viewers = request.app[_VIEWERS]
     if context.settings.neuroglancer is not None:
         target = state_url(f"{base}/neuroglancer/index.html", state)
-    elif viewers.is_possible and context.settings.is_local:
-        target = await viewers.address(name, f"{base}/view/{quote(name, safe='')}/state.json")
+    elif viewers.is_possible and (own := _own_base(request)):
+        target = await viewers.address(name, f"{own}/view/{quote(name, safe='')}/state.json")
     else:
         target = state_url(PUBLIC_CLIENT, state)
     return web.Response(status=302, headers={"Location": target, "Cache-Control": "no-store"})
@@ -166,6 +165,19 @@ def _name(request: web.Request) -> str:
 
 
 def _base(request: web.Request) -> str:
-    """The begin of addresses as the client sees this server, with its token."""
-    token, _ = split_token(request.raw_path)
-    return f"http://{request.headers['Host']}" + (f"/t/{quote(token, safe='')}" if token else "")
+    """The begin of addresses as the client sees this server, with the token, which it has shown."""
+    return f"http://{request.headers['Host']}{_token_path(request)}"
+
+
+def _own_base(request: web.Request) -> str:
+    """The same as this machine sees the server, whatever the client calls it; empty if it cannot be reached so."""
+    found = request.get_extra_info("sockname")
+    if not isinstance(found, tuple) or not request.app[CONTEXT].settings.is_local:
+        return ""
+    host, port = found[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}{_token_path(request)}"
+
+
+def _token_path(request: web.Request) -> str:
+    token = request.app[CONTEXT].settings.token
+    return f"/t/{quote(token, safe='')}" if token else ""

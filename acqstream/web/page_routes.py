@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from acqstream.web.access_rules import TOKEN_COOKIE, split_token
+from acqstream.web.access_rules import split_token, token_cookie
 from acqstream.web.answers import JSON, NO_CACHE, Body, absent, content_tag, send
 from acqstream.web.page_state import PageState
 from acqstream.web.web_context import CONTEXT, WebContext
@@ -27,7 +27,7 @@ def page_routes(state: PageState) -> Iterator[web.RouteDef]:
     async def page(request: web.Request) -> web.StreamResponse:
         token, _ = split_token(request.raw_path)
         if token:
-            return _with_cookie(token)
+            return _with_cookie(request, token)
         text = state.files.template.render(state.texts)
         headers = {**_NO_STORE, "Content-Security-Policy": _POLICY}
         return web.Response(text=text, content_type="text/html", headers=headers)
@@ -62,10 +62,10 @@ async def send_json(request: web.Request, value: Any) -> web.StreamResponse:
     return await send(request, Body([content], content_tag(content), JSON, NO_CACHE))
 
 
-def _with_cookie(token: str) -> web.Response:
+def _with_cookie(request: web.Request, token: str) -> web.Response:
     """Keep a token that came in the path in a cookie, so that the page and what it loads need none in their paths."""
     answer = web.Response(status=303, headers={**_NO_STORE, "Location": "/"})
-    answer.set_cookie(TOKEN_COOKIE, token, httponly=True, samesite="Strict", path="/")
+    answer.set_cookie(token_cookie(request.headers.get("Host", "")), token, httponly=True, samesite="Strict", path="/")
     return answer
 
 

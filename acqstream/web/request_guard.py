@@ -15,6 +15,7 @@ from acqstream.web.access_rules import (
     is_known_host,
     is_token_shown,
     split_token,
+    token_cookie,
 )
 from acqstream.web.request_gate import GateClosed
 from acqstream.web.web_context import CONTEXT, WebContext
@@ -92,7 +93,8 @@ def _refusal(request: web.Request, context: WebContext) -> web.Response | None:
 def _has_token(request: web.Request, token: str) -> bool:
     in_path = split_token(request.raw_path)[0]
     in_header = bearer_token(request.headers.get("Authorization", ""))
-    return is_token_shown(token, [in_path, in_header, request.cookies.get(TOKEN_COOKIE, "")])
+    kept = [request.cookies.get(name, "") for name in (token_cookie(request.headers.get("Host", "")), TOKEN_COOKIE)]
+    return is_token_shown(token, [in_path, in_header, *kept])
 
 
 def _own_address(request: web.Request) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
@@ -21,9 +20,11 @@ from acqstream.errors import ConfigError
 from acqstream.storage.platform import STOP_SIGNALS, keep_large_blocks, session_signals
 from acqstream.storage.platform.capabilities import has_local_sockets
 from acqstream.storage.platform.priority import go_last
+from acqstream.storage.socket_names import take_over
 from acqstream.web.app import make_app
 from acqstream.web.connection_watch import ConnectionWatch
 from acqstream.web.daemon_feed import feeding
+from acqstream.web.malformed_requests import LOGGER, MalformedRequests
 from acqstream.web.metrics import WebMetrics
 from acqstream.web.request_gate import RequestGate
 from acqstream.web.served_dataset import OpenDatasets
@@ -102,6 +103,9 @@ async def serving(settings: WebSettings) -> AsyncIterator[tuple[str, WebContext]
             handler_cancellation=True,  # a client that is gone needs no answer
             shutdown_timeout=_END_S,
         )
+        malformed = MalformedRequests()
+        logging.getLogger(LOGGER).addFilter(malformed)
+        undo.callback(logging.getLogger(LOGGER).removeFilter, malformed)
         await runner.setup()
         undo.push_async_callback(runner.cleanup)
         server, url = await _listen(settings, watch.make_protocol)
@@ -127,13 +131,7 @@ async def _listen(settings: WebSettings, make: Callable[[], asyncio.Protocol]) -
 
 async def _listen_locally(path: Path, make: Callable[[], asyncio.Protocol]) -> asyncio.Server:
     """Listen at a local socket for its owner and group, in place of one that a killed process left."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
-        with contextlib.suppress(BlockingIOError, FileNotFoundError, ConnectionRefusedError):
-            probe.connect(str(path))
-            raise OSError(f"another process listens at {path}")
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
+    take_over(path)
     server = await asyncio.get_running_loop().create_unix_server(make, str(path), backlog=_BACKLOG)
     os.chmod(path, 0o660)
     return server

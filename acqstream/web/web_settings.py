@@ -9,11 +9,10 @@ from acqstream.storage.memory_limit import MIB, usable_memory_bytes
 
 DEFAULT_PORT = 5280
 LOOPBACK = "127.0.0.1"
+# Not those of all pages of an organisation, as of Vizarr (https://hms-dbmi.github.io): web_origins can add them.
 VIEWER_ORIGINS = (
     "https://neuroglancer-demo.appspot.com",
     "https://avivator.gehlenborglab.org",
-    "https://hms-dbmi.github.io",  # Vizarr
-    "https://ome.github.io",  # the validator of OME-Zarr
 )
 
 

@@ -85,10 +85,10 @@ def main() -> None:
     ):
         run.put(np.full(SHAPE, 100, np.uint16), time=0)
         program = [str(PYTHON), "-I", "-W", "ignore", str(neuroglancer_follower.__file__)]
-        command = [*program, f"http://127.0.0.1:{port}/view/cells/state.json"]
-        with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as follower:
+        with subprocess.Popen(program, stdin=pipe, stdout=pipe, text=True, bufsize=1) as follower:
             assert follower.stdin is not None
             assert follower.stdout is not None
+            follower.stdin.write(f"http://127.0.0.1:{port}/view/cells/state.json\n")
             address = follower.stdout.readline().strip()
             with BrowserPage(Path(name), 800, 600, flags=(*_FLAGS, "--remote-debugging-port=0")) as page:
                 page.open(address)

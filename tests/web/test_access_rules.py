@@ -37,6 +37,7 @@ from acqstream.web.web_settings import VIEWER_ORIGINS, WebSettings
         ("127.0.0.1:5280, evil.example", False),
         ("evil.example@127.0.0.1", False),
         ("[::1]evil", False),
+        ("127.\u0660.0.1", False),
     ],
 )
 def test_only_names_of_this_server_are_known(header, is_known):
@@ -62,6 +63,9 @@ def test_a_host_header_never_fails(header):
         ("https://evil.example", False),
         ("http://127.0.0.1.evil.example", False),
         ("http://evil.example#127.0.0.1", False),
+        ("http://evil.com@localhost", False),
+        ("http://127.\u0660.0.1", False),
+        ("https://hms-dbmi.github.io", False),  # all pages of an organisation: to be asked for
         ("null", False),
         ("http://[", False),
         (None, False),

@@ -80,10 +80,11 @@ def test_a_viewer_follows_a_growing_run(tmp_path: Path, monkeypatch: pytest.Monk
     data.mkdir()
     with start_log(data / "cells") as log, web_thread(data) as site:
         program = [str(PYTHON), "-I", "-W", "ignore", str(neuroglancer_follower.__file__)]
-        command = [*program, f"{site.url}/view/cells/state.json"]
         pipe = subprocess.PIPE
-        with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as follower:
+        with subprocess.Popen(program, stdin=pipe, stdout=pipe, text=True, bufsize=1) as follower:
+            assert follower.stdin is not None
             assert follower.stdout is not None
+            follower.stdin.write(f"{site.url}/view/cells/state.json\n")
             address = follower.stdout.readline().strip()
             folder = tmp_path / "browser"
             browser = subprocess.Popen(

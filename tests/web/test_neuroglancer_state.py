@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
+from acqstream.web import neuroglancer_follower
 from acqstream.web.neuroglancer_follower import merged
+from acqstream.web.neuroglancer_routes import ViewerProcesses
 from acqstream.web.neuroglancer_state import state_url
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import frames_at, places_of
@@ -65,6 +68,32 @@ def test_a_token_stays_in_the_addresses(data):
     with web_thread(data, token=token) as site:
         state = json.loads(site.ask(f"/t/{token}/view/cells/state.json").body)
         assert state["layers"][0]["source"].startswith(f"{site.url}/t/{token}/data/cells@")
+
+
+FOLLOWER = """
+import sys, time
+open({told!r}, "w").write(sys.stdin.readline() + open("/proc/self/cmdline").read() + "\\n")
+print("http://127.0.0.1:1/viewer", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_viewer_asks_this_server_with_the_token_and_no_other_user_reads_it(data, tmp_path, monkeypatch):
+    """Also for a page that has the token in its cookie, and whatever a client calls the server."""
+    token, told = "a-token-of-some-length", tmp_path / "told"
+    program = tmp_path / "follower.py"
+    program.write_text(FOLLOWER.format(told=str(told)))
+    monkeypatch.setattr(neuroglancer_follower, "__file__", str(program))
+    monkeypatch.setattr(ViewerProcesses, "is_possible", True)
+    with web_thread(data, token=token) as site:
+        headers = {"Cookie": f"acqstream_token={token}", "Host": "127.0.0.1:9"}
+        reply = site.ask("/view/cells", headers=headers)
+        assert (reply.status, reply.headers["location"]) == (302, "http://127.0.0.1:1/viewer")
+        address, command = told.read_text().splitlines()
+        assert token not in command
+        assert address == f"{site.url}/t/{token}/view/cells/state.json"
+        assert site.ask(address.removeprefix(site.url)).status == 200
 
 
 def state(count: int, position: list[float], **more: object) -> dict[str, object]:

@@ -178,6 +178,19 @@ def test_a_token_is_asked_for(data):
         assert site.ask(f"/t/{TOKEN}{path}").body == DOCUMENT
         assert site.ask(path, headers={"Cookie": f"acqstream_token={TOKEN}"}).body == DOCUMENT
         assert site.ask(path, "OPTIONS").status == 204  # browsers show no token there
+        assert site.ask(path, "HEAD").status == 401
+
+
+def test_two_servers_of_one_host_keep_their_cookies_apart(data):
+    path = "/data/cells.n5/attributes.json"
+    with web_thread(data, token=TOKEN) as one, web_thread(data, token=f"{TOKEN}-2") as two:
+        kept = {}
+        for site, token in ((one, TOKEN), (two, f"{TOKEN}-2")):
+            name, _, value = site.ask(f"/t/{token}/").headers["set-cookie"].partition(";")[0].partition("=")
+            kept[name] = value
+        cookies = "; ".join(f"{name}={value}" for name, value in kept.items())
+        assert len(kept) == 2
+        assert [site.ask(path, headers={"Cookie": cookies}).status for site in (one, two)] == [200, 200]
 
 
 def test_other_machines_need_a_token(data):
