@@ -223,6 +223,8 @@ class FrameBuffer:
     def _wait_for_space(self, payload_bytes: int, header_bytes: int) -> tuple[int, memoryview]:
         """Offset and memory for the pixels. No other thread takes the place, as the caller has `order`."""
         self.raise_if_over()
+        if self._outbox.next >= MAX_NUMBER:
+            raise ProtocolError(f"frame numbers end at {MAX_NUMBER}; close this run and start another one")
         if payload_bytes > self._largest_frame:
             self._refuse_size(payload_bytes)
         if header_bytes > MAX_METADATA_BYTES:

@@ -20,7 +20,7 @@ from acqstream.client.images import as_image, no_image, significant_bits
 from acqstream.client.late_patches import LatePatches
 from acqstream.client.local_memory import LocalMemory
 from acqstream.client.mirror_wait import wait_for_mirrors
-from acqstream.client.plain_metadata import Changes, sendable_reason
+from acqstream.client.plain_metadata import NO_CHANGES, Changes, sendable_reason
 from acqstream.client.run_closing import RunClosing
 from acqstream.client.run_state import Progress
 from acqstream.client.stored_frames import StoredFrames
@@ -136,7 +136,7 @@ class Run:
         not taken. FrameRefused with `earlier` names frames of earlier calls, and this one was taken.
         """
         buffer = self._buffer
-        self._check_caller()
+        buffer.check_caller()
         plain, metadata, time_ns, replaced = plain_arguments(axes, axis_values, meta, time_ns, self._micromanager)
         try:
             array = as_image(image)
@@ -144,7 +144,7 @@ class Run:
         except ValueError as error:
             raise no_image(self.next, error) from error
         number = buffer.put(array, bits, plain, metadata, time_ns)
-        if replaced:
+        if replaced is not NO_CHANGES:
             self.warn_of_changes(replaced, f"the metadata of frame {number}")
         if self.refused.pending:
             self.refused.raise_pending()
@@ -169,7 +169,7 @@ class Run:
 
         Raises as `put` does.
         """
-        self._check_caller()
+        self._buffer.check_caller()
         plain, metadata, time_ns, replaced = plain_arguments(axes, axis_values, meta, time_ns, self._micromanager)
         try:
             bits = None if bits is None else significant_bits(bits)
@@ -188,11 +188,6 @@ class Run:
             time_ns=time_ns,
             on_taken=warn if replaced else None,
         )
-
-    def _check_caller(self) -> None:
-        self._buffer.check_caller()
-        if self._state.outbox.next >= MAX_NUMBER:
-            raise ProtocolError(f"frame numbers end at {MAX_NUMBER}; close this run and start another one")
 
     def skip(self, count: int = 1, /, *, reason: str) -> None:
         """Declare that the next `count` frames will never come: they get numbers but no pixels.
