@@ -26,6 +26,8 @@ _LOCKED_EXIT = 75  # of `acqstream serve` when another daemon has the directory
 _POLL_S = 0.02
 _ANSWER_S = 1.0
 _SHOWN_LINES = 8
+_MAX_LINE = 300  # characters
+_INTERPRETERS = ("python", "pypy", "graalpy")
 # Of a service manager: they are for the process that it started, and not for a daemon that outlives that one.
 _NOT_INHERITED = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "RUNTIME_DIRECTORY")
 
@@ -158,9 +160,10 @@ class DirectoryDaemon:
         return (tcp if self._transport == "tcp" else [*sockets, *tcp, *local])[0]
 
     def _not_started(self, why: str, output: str) -> DaemonUnavailable:
-        printed = "".join(f"\n  {line}" for line in output.strip().splitlines()[-_SHOWN_LINES:])
+        half = _SHOWN_LINES // 2  # ten lines in all
+        printed = "".join(f"\n  {line[:_MAX_LINE]}" for line in output.strip().splitlines()[-half:])
         log = self.data / LOG_NAME
-        advice = log_advice(str(log)) if log.exists() else ""
+        advice = log_advice(str(log), half) if log.exists() else ""
         return DaemonUnavailable(f"cannot start a daemon for {self.data}: it {why}{printed}{advice}")
 
     def _no_answer(self) -> DaemonUnavailable:
@@ -193,25 +196,31 @@ def endpoint_of(data: Path) -> str:
     return local[0]
 
 
-def log_advice(path: str) -> str:
+def log_advice(path: str, count: int = _SHOWN_LINES) -> str:
     """Return the end of an error message: the log's name and its last lines; empty without a path."""
     if not path:
         return ""
-    lines = last_lines(Path(path), _SHOWN_LINES)
+    lines = [line[:_MAX_LINE] for line in last_lines(Path(path), count)]
     return "".join((f"\nlog {path}:" if lines else f"; its log is {path}", *(f"\n  {line}" for line in lines)))
 
 
 def _command(data: Path, log: Path) -> list[str]:
-    if not sys.executable:
-        raise ConfigError("data=: this program has no Python interpreter to start a daemon with; run `acqstream serve`")
+    # Some programs have no interpreter (PyInstaller), or are their own (MATLAB): started again, they do what they do.
+    is_python = Path(sys.executable or "").name.lower().startswith(_INTERPRETERS)
+    if getattr(sys, "frozen", False) or not is_python:
+        which = f" ({sys.executable} is none)" if sys.executable else ""
+        text = f"data=: this program has no Python interpreter to start a daemon with{which}; run `acqstream serve`"
+        raise ConfigError(text)
     config = os.environ.get(CONFIG_VARIABLE)
     command = [sys.executable, "-P", "-m", "acqstream", "serve", "--embedded", "--data", str(data), "--log", str(log)]
     return [*command, "--config", str(Path(config).absolute())] if config else command
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment, with the folder of this package first in the module path."""
-    root = os.path.dirname(os.path.dirname(acqstream.__file__))
-    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    """This process's environment, with the folder of this package in the module path if it is not installed."""
     kept = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
-    return {**kept, "PYTHONPATH": os.pathsep.join(paths)}
+    root = os.path.dirname(os.path.dirname(acqstream.__file__))
+    # Folders of installed packages come after the standard library, and some package there may have a module's name.
+    if os.path.basename(root).lower().endswith("-packages"):
+        return kept
+    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), root]))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -36,7 +37,7 @@ class DetachedProcess:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - it has no name, so no process must remove it
         try:
             self._starter = subprocess.Popen(
-                [starter_program, "-I", "-S", str(_STARTER), json.dumps(order)],
+                [starter_program, "-I", "-S", str(_STARTER)],
                 stdin=subprocess.PIPE,
                 stdout=self._output,
                 stderr=self._output,
@@ -46,6 +47,11 @@ class DetachedProcess:
         except OSError:
             self._output.close()
             raise
+        assert self._starter.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended, as its exit code tells
+            # No argument: all users read those, and the environment may hold secrets.
+            self._starter.stdin.write(json.dumps(order).encode() + b"\n")
+            self._starter.stdin.flush()
 
     @property
     def exit_code(self) -> int | None:
@@ -61,6 +67,10 @@ class DetachedProcess:
     def release(self) -> None:
         """Leave the process alone from now on. Repeated calls do nothing."""
         if self._starter.stdin is not None and not self._starter.stdin.closed:
-            self._starter.stdin.close()
+            with contextlib.suppress(BrokenPipeError):
+                self._starter.stdin.close()
             self._output.close()
-            self._starter.wait(_RELEASE_S)
+            try:
+                self._starter.wait(_RELEASE_S)
+            except subprocess.TimeoutExpired:  # a PC that hangs; the process is not its child to be ended with it
+                self._starter.kill()

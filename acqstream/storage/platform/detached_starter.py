@@ -1,8 +1,9 @@
 """A program of its own: starts a process that outlives its caller, and reports how that process ended meanwhile.
 
-Run as a file, without this package, so that it starts quickly: `python -I -S detached_starter.py ORDER`. ORDER is JSON:
-`command`, `environment`, `folder` (to work in) and `options`, a list of keywords for subprocess.Popen: the first that
-the system accepts are taken. The output of the process goes where the output of this program goes.
+Run as a file, without this package, so that it starts quickly: `python -I -S detached_starter.py`. The first line of
+its input is an order in JSON: `command`, `environment`, `folder` (to work in) and `options`, a list of keywords for
+subprocess.Popen: the first that the system accepts are taken. The output of the process goes where the output of this
+program goes.
 
 The program ends with the exit code of the process, or with 0 as soon as its own standard input is closed. So the
 process is not a child of the caller: no process must wait for it, and programs that end the caller's children miss it.
@@ -39,7 +40,7 @@ def _leave() -> None:
 def main() -> None:
     """Start the process, and wait for it or for the end of the standard input."""
     try:
-        process = _start(json.loads(sys.argv[1]))
+        process = _start(json.loads(sys.stdin.buffer.readline()))
     except OSError as error:
         sys.stderr.write(f"cannot start: {error}\n")
         sys.exit(_FAILED_START)
