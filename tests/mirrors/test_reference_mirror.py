@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 
 import acqstream
 from acqstream.bench.reading import write_large_index
-from acqstream.errors import ConfigError, CorruptDataset, DatasetError
+from acqstream.errors import ConfigError, CorruptDataset, DatasetError, UnsupportedFeature
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.mirrors import open_references, place_table, table_grid
 from acqstream.mirrors.comparison import compare
@@ -45,7 +46,8 @@ def container_of(dataset: Path) -> Path:
 def check(dataset: Path, *, is_as_stored: bool = True) -> None:
     """Our reader, and a server that follows the link, find the array of the dataset."""
     container = container_of(dataset)
-    with acqstream.open(dataset) as right, acqstream.open(container) as found:
+    is_ours = (dataset / "acqstream.json").exists()
+    with acqstream.open(dataset) as right, acqstream.open(container, follow_links=not is_ours) as found:
         expected = right.levels[0].read()
         assert found.complete == right.complete
         assert (found.axes, found.shape, found.dtype) == (right.axes, right.shape, right.dtype)
@@ -345,15 +347,50 @@ def test_another_dataset_in_its_place_is_refused(tmp_path: Path) -> None:
     with acqstream.open(container_of(tmp_path / "cells")) as found:
         with pytest.raises(DatasetError, match=r"is not the dataset of .*: its id is 'ffff"):
             found.levels[0].read()
-    state.unlink()  # of another program: the header decides
+    state.unlink()  # of another program: the header decides, for those who trust it
     with acqstream.open(container_of(tmp_path / "cells")) as found:
+        with pytest.raises(UnsupportedFeature, match=r"has no acqstream.json; .* follow_links=True"):
+            found.levels[0].read()
+    with acqstream.open(container_of(tmp_path / "cells"), follow_links=True) as found:
         assert found.levels[0].read().any()
     (stack,) = (tmp_path / "cells").glob("*.tif")
     content = bytearray(stack.read_bytes())
     content[30] ^= 1
     stack.write_bytes(content)
-    with acqstream.open(container_of(tmp_path / "cells")) as found:
+    with acqstream.open(container_of(tmp_path / "cells"), follow_links=True) as found:
         with pytest.raises(DatasetError, match=r"the header of .*NDTiffStack.tif is another one"):
+            found.levels[0].read()
+
+
+@pytest.mark.parametrize(
+    ("dataset", "stack"), [("../../home", "id_key"), ("../home", "id_key"), ("..", "id_key"), ("/etc", "passwd")]
+)
+def test_a_note_of_a_stranger_shows_no_other_file(tmp_path: Path, dataset: str, stack: str) -> None:
+    words = b"BEGIN a file that only its owner may read, and that is no stack file\n"
+    for folder in (tmp_path / "home", tmp_path / "data" / "home"):
+        folder.mkdir(parents=True)
+        (folder / "id_key").write_bytes(words)
+    write_log(tmp_path / "data" / "cells", frames_at(TIME_Z))
+    finish(mirror(tmp_path / "data" / "cells"))
+    container = container_of(tmp_path / "data" / "cells")
+    path = container / "acqstream-hsds.json"
+    note = json.loads(path.read_bytes())
+    header = {"bytes": 8, "xxh3": xxhash.xxh3_64_hexdigest(words[:8])}
+    state = tmp_path / "data" / "home" / "acqstream.json"  # the stranger may send a whole folder
+    state.write_text(json.dumps({"dataset_id": note["dataset_id"]}))
+    path.write_text(json.dumps({**note, "dataset": dataset, "stacks": [stack], "header": header}))
+    with acqstream.open(container) as found, pytest.raises(UnsupportedFeature, match="follow_links=True"):
+        found.levels[0].read()
+
+
+def test_a_table_that_inflates_is_refused_before(tmp_path: Path) -> None:
+    write_log(tmp_path / "cells", frames_at(TIME_Z))
+    finish(mirror(tmp_path / "cells"))
+    path = container_of(tmp_path / "cells") / "acqstream-hsds.json"
+    note = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**note, "steps": [2**22, *note["steps"][1:]], "uri_bytes": 1024}))
+    with acqstream.open(container_of(tmp_path / "cells")) as found:
+        with pytest.raises(CorruptDataset, match="chunks of the table have"):
             found.levels[0].read()
 
 
@@ -392,7 +429,10 @@ def test_a_mirror_in_another_folder_has_a_longer_link(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     finish(mirror(tmp_path / "cells", container=tmp_path / "a" / "b" / "x.hsds"))
     served = Served(tmp_path / "a" / "b" / "x.hsds")
-    with acqstream.open(tmp_path / "cells") as right, acqstream.open(tmp_path / "a" / "b" / "x.hsds") as found:
+    elsewhere = tmp_path / "a" / "b" / "x.hsds"
+    with acqstream.open(elsewhere) as found, pytest.raises(UnsupportedFeature, match="no dataset in the folder"):
+        found.levels[0].read()
+    with acqstream.open(tmp_path / "cells") as right, acqstream.open(elsewhere, follow_links=True) as found:
         assert np.array_equal(found.levels[0].read(), right.levels[0].read())
         assert np.array_equal(served.read("level 0"), right.levels[0].read())
 

@@ -6,6 +6,9 @@ The dataset is found by our note, and only one with the same id is read. No link
 from __future__ import annotations
 
 import itertools
+import math
+import re
+import struct
 import threading
 import zlib
 from collections import OrderedDict
@@ -17,7 +20,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.errors import CorruptDataset, DatasetError
+from acqstream.errors import CorruptDataset, DatasetError, UnsupportedFeature
 from acqstream.formats.hsds.notes import NOTE_NAME
 from acqstream.formats.hsds.reference_layout import ReferenceLayout
 from acqstream.formats.hsds.reference_note import ReferenceNote, parse_reference_note
@@ -29,6 +32,11 @@ from acqstream.storage.store import Store
 STATE_NAME = "acqstream.json"  # of a dataset that acqstream has written
 _MAX_CHUNKS = 64  # of the table, kept until the next refresh
 _SLACK_BYTES = 1024  # of a compressed chunk that cannot be compressed
+_MAX_TABLE_BYTES = 64 * 2**20  # of a chunk of the table; ours take 1 MiB
+_BESIDE = re.compile(r"\.\./(?!\.{1,2}$)[^/\\]+")
+# The begin of a stack file: NDTiff specification, "Header". TIFF's mark, NDTiff's (483729), that of the summary.
+_HEAD = struct.Struct("<4s4xI8xI")
+_STACK_HEAD = (b"II*\0", 483729, 2355492)
 
 Records = NDArray[np.void]
 
@@ -40,9 +48,13 @@ class StackStore:
     """
 
     def __init__(self, container: ReadPlace, note: ReferenceNote, *, follows_links: bool) -> None:
+        if not follows_links and not _BESIDE.fullmatch(note.dataset):
+            text = f"its pixels lie in {note.dataset!r:.200}, which is no dataset in the folder of this container"
+            raise UnsupportedFeature(f"{container}: {text}; if you trust it, open it with follow_links=True")
         self.place = container.beside(note.dataset)  # it moves together with the container
         self._container = container
         self._note = note
+        self._is_trusted = follows_links
         self._store: Store = self.place.store(follows_links=follows_links)
         self._is_checked = False
 
@@ -52,7 +64,7 @@ class StackStore:
             return
         note = self._note
         state = self._store.get(STATE_NAME, 0, MAX_FILE_BYTES)
-        header = self._store.get(note.stack_path(note.stacks[0]), 0, note.header_bytes)
+        header = self._store.get(note.stack_path(note.stacks[0]), 0, max(note.header_bytes, _HEAD.size))
         if state is None and header is None:
             raise DatasetError(
                 f"{self._container}: its pixels lie in the dataset {self.place}, where neither {STATE_NAME} nor "
@@ -64,7 +76,13 @@ class StackStore:
                 f"{self.place} is not the dataset of {self._container}: its id is {found!r}, expected "
                 f"{note.dataset_id!r}"
             )
-        if header is not None and xxhash.xxh3_64_hexdigest(header) != note.header_sum:
+        # A note from a stranger may name any file: only a stack file of this dataset is read.
+        is_stack = header is not None and len(header) >= _HEAD.size and _HEAD.unpack_from(header) == _STACK_HEAD
+        if not self._is_trusted and (state is None or (header is not None and not is_stack)):
+            what = f"it has no {STATE_NAME}" if state is None else f"{note.stacks[0]} is no stack file of NDTiff"
+            text = f"{self.place} is not the dataset of {self._container}: {what}"
+            raise UnsupportedFeature(f"{text}; if you trust it, open it with follow_links=True")
+        if header is not None and xxhash.xxh3_64_hexdigest(header[: note.header_bytes]) != note.header_sum:
             raise DatasetError(
                 f"{self.place} is not the dataset of {self._container}: the header of {note.stacks[0]} is another one"
             )
@@ -211,7 +229,10 @@ class ReferenceReader:
     def _read_records(self, layout: ReferenceLayout, chunk: Position) -> Records | None:
         key, record = layout.table_key(chunk), layout.record
         # Zeros end a compressed chunk early, so a file that is longer than plain entries is damage.
-        expected = int(np.prod(layout.note.steps, dtype=np.int64)) * record.itemsize
+        expected = math.prod(layout.note.steps) * record.itemsize
+        if expected > _MAX_TABLE_BYTES:
+            text = f"chunks of the table have {expected} bytes by the note; at most {_MAX_TABLE_BYTES} are read"
+            raise CorruptDataset(text, path=f"{self._store.url}/{key}")
         content = self._store.get(key, 0, expected + expected // 64 + _SLACK_BYTES)
         if content is None:
             return None
