@@ -143,7 +143,7 @@ def _chunk_tag(dataset: ServedDataset, layout: str, array: ServedArray, place: S
     """A tag without reading pixels: a frame that was written again lies elsewhere."""
     spec = array.virtual.layout.plan.levels[place.level]
     extent = (place.y, place.x, place.samples, spec.chunk_shape, source.level)
-    return tag_of(dataset.identity, layout, place.level, place.position, extent, *source.identity)
+    return tag_of(dataset.content_identity, layout, place.level, place.position, extent, *source.identity)
 
 
 def _find(context: WebContext, parts: tuple[str, ...], shown_tag: str | None) -> Body | FoundObject | FoundFile | None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import math
+import os
 import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +23,8 @@ from acqstream.dataset.dataset import Dataset, open_dataset
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.level_choice import level_arrays, small_array, small_factors
 from acqstream.dataset.source import X, Y
-from acqstream.errors import FrameNotFound, UnknownFormat, UnsupportedFeature
+from acqstream.errors import DatasetError, FrameNotFound, UnknownFormat, UnsupportedFeature
+from acqstream.formats.ndtiff.completion import dataset_id
 from acqstream.formats.ndtiff.pixels import StoredFrame
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.formats.ome_zarr.channels import omero_channels
@@ -31,6 +35,7 @@ MAX_FRAME_BYTES = 2**30
 MAX_WALK = 4000  # frames that are looked at, from the newest back, for one of a channel and plane
 _CHANNEL = "channel"
 _OVERVIEW_SIDE = 1024
+_FIRST_PIXELS = 2**24  # of the first frame, at most
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
@@ -126,6 +131,7 @@ class FramePictures:
         self._reader = reader
         self._axes: tuple[int, dict[str, Sequence[AxisValue]]] = (-1, {})
         self._first_metadata: dict[str, Any] = {}
+        self._identity = ""  # of the dataset: another one may have its name, its folder and its places
 
     @property
     def count(self) -> int:
@@ -153,7 +159,8 @@ class FramePictures:
         if row is None:
             row = self._newest(fixed)
         name, stored = self._reader.stored_frame(row)
-        return FramePlace(self._reader.key(row), row, f"{name}:{stored.pixels}")
+        self._identity = self._identity or frame_identity(self._reader)
+        return FramePlace(self._reader.key(row), row, f"{self._identity}:{name}:{stored.pixels}")
 
     def _newest(self, fixed: Mapping[str, AxisValue]) -> int:
         last = len(self._reader) - 1
@@ -230,8 +237,15 @@ class ArrayPictures:
             if key[name] not in values:
                 raise FrameNotFound(f"{self._dataset.path}: axis {name!r} has no position {key[name]!r}")
         count = self.count
-        tag = hashlib.blake2b(repr((key, count)).encode(), digest_size=8).hexdigest()
+        tag = hashlib.blake2b(repr((key, count, self._documents())).encode(), digest_size=8).hexdigest()
         return FramePlace(key, max(0, count - 1), tag)
+
+    def _documents(self) -> list[tuple[str, int, int, int]]:
+        """What tells a container from another one that takes its name: the files at its top, as they are now."""
+        with contextlib.suppress(OSError), os.scandir(str(self._dataset.path)) as entries:
+            found = [(entry.name, entry.stat()) for entry in entries]
+            return sorted((name, one.st_ino, one.st_mtime_ns, one.st_size) for name, one in found)
+        return []
 
     def pixels(self, place: FramePlace) -> NDArray[Any]:
         with self._lock:
@@ -269,6 +283,19 @@ class ArrayPictures:
 
     def close(self) -> None:
         self._dataset.close()
+
+
+def frame_identity(reader: NDTiffReader) -> str:
+    """Hexadecimal digits that another dataset does not have, nor one whose first frame was recorded again."""
+    noted = dataset_id(reader.container).replace("-", "").lower()
+    summary = "" if noted else json.dumps(dict(reader.summary_metadata), sort_keys=True, default=str)
+    found = hashlib.sha256(f"{noted}{summary}".encode())
+    with contextlib.suppress(DatasetError, IndexError):  # no frame yet, or a damaged one
+        height, width, *_ = reader.frame_shape(0)
+        rows = min(height, max(1, _FIRST_PIXELS // max(1, width)))
+        found.update(reader.read_rows(0, 0, rows).tobytes())
+        found.update(reader.metadata_bytes(0))
+    return found.hexdigest()[:32]
 
 
 def _position(array: LevelArray, place: FramePlace) -> tuple[int, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import re
 import threading
@@ -26,6 +24,7 @@ from acqstream.web.data_address import DataOptions
 from acqstream.web.frame_history import FrameHistory, PlacedArray
 from acqstream.web.frame_pixels import MAX_REDUCED_BYTES, Factors, FramePixels, PixelSource, may_make
 from acqstream.web.level_cache import LevelCache
+from acqstream.web.picture_source import frame_identity
 from acqstream.web.plate_choice import plate_array
 from acqstream.web.virtual_array import ServedChunk, VirtualArray
 from acqstream.web.virtual_layouts import VIRTUAL_LAYOUTS, ChunkCut, announce, choose_cut
@@ -66,7 +65,8 @@ class ServedDataset:
         self._refreshed_s = time.monotonic()
         self._is_damage_noted = False
         self.identity = _identity(self._full)
-        self._pixels = FramePixels(self._readers, cache, f"{self.identity} {path.name}")
+        self.content_identity = frame_identity(self._full)  # also where frames of one dataset were recorded again
+        self._pixels = FramePixels(self._readers, cache, f"{self.content_identity} {path.name}")
         self._history = FrameHistory(self._full)
         self._spaces: dict[int, ArraySpace] = {}  # by identity of the places
         self._arrays: OrderedDict[tuple[object, ...], ServedArray] = OrderedDict()
@@ -277,8 +277,4 @@ def _spaced(planned: ArraySpec, placed: PlacedArray, space: ArraySpace) -> Array
 
 def _identity(reader: NDTiffReader) -> str:
     """Hexadecimal digits that another dataset of the same name does not have."""
-    noted = dataset_id(reader.container)
-    if noted:
-        return noted.replace("-", "").lower()
-    text = json.dumps(dict(reader.summary_metadata), sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return dataset_id(reader.container).replace("-", "").lower() or frame_identity(reader)
