@@ -15,11 +15,13 @@ import psutil
 import pytest
 
 import acqstream
-from acqstream.client.directory_daemon import LOG_NAME, endpoint_of
+from acqstream.client.directory_daemon import LOG_NAME, DirectoryDaemon, endpoint_of
 from acqstream.client.stopping import stop_acquisition
 from acqstream.errors import AcqStreamError
+from acqstream.model.daemon_note import DaemonNote
 from acqstream.storage.ballast import BALLAST_NAME
-from acqstream.storage.lock import LOCK_NAME
+from acqstream.storage.lock import LOCK_NAME, DirectoryLock
+from tests.live.daemon_process import DaemonProcess
 from tests.live.embedded_daemons import EmbeddedDaemons
 from tests.live.other_user import STRANGER, only_root, result_as
 from tests.waiting import until
@@ -153,3 +155,14 @@ def test_links_in_a_shared_folder_lead_nowhere(daemons: EmbeddedDaemons, home: P
     assert thesis.read_text() == WORDS
     if name == LOCK_NAME:
         (daemons.data / name).unlink()  # else nobody can ask who has the directory
+
+
+def test_a_daemon_of_another_directory_is_not_this_ones(daemons: EmbeddedDaemons, home: Path) -> None:
+    """The port of a note may have another owner now."""
+    other = home / "other"
+    other.mkdir()
+    with DaemonProcess(other) as daemon:
+        with DirectoryLock(str(daemons.data)) as lock:
+            lock.write_note(DaemonNote(endpoints=(daemon.endpoint,)).text())
+            assert DirectoryDaemon(daemons.data).find() == ""
+            assert DirectoryDaemon(other).find() != ""

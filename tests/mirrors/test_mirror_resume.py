@@ -14,9 +14,10 @@ from acqstream.log.log import Log
 from acqstream.log.state_file import read_state
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.comparison import compare
-from acqstream.mirrors.container import NOTE_NAME, read_note
+from acqstream.mirrors.container import NOTE_NAME, MirrorNote, read_note, remove_container
 from acqstream.mirrors.saved_mirror import SavedMirror
 from acqstream.model.acquisition_spec import AcquisitionSpec
+from acqstream.storage.disk import LocalDisk
 from acqstream.views.checkpoint import CHECKPOINT_NAME
 from acqstream.views.view import ViewRun
 from acqstream.views.view_progress import ViewState
@@ -155,3 +156,14 @@ def test_a_mirror_of_an_interrupted_run_has_what_comes_later(tmp_path: Path, set
     assert (again.progress().state, again.reason) == (ViewState.COMPLETE, "")
     found = compare(cells, again.folder, len(frames))
     assert (found.frames, found.text) == (len(frames), "all equal")
+
+
+def test_a_folder_that_the_note_does_not_name_is_no_mirror_to_remove(tmp_path: Path) -> None:
+    folder, mine = tmp_path / "cells.n5.view", tmp_path / "mine"
+    for one in (folder, mine):
+        one.mkdir()
+    (mine / "thesis").write_bytes(b"x")
+    note = MirrorNote("1", str(tmp_path / "cells.n5"), {"format": "n5"}, None)
+    with pytest.raises(DatasetError, match="is not a mirror made by acqstream"):
+        remove_container(LocalDisk(), folder, note, mine)
+    assert (mine / "thesis").exists()

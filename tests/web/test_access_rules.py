@@ -64,6 +64,7 @@ def test_a_host_header_never_fails(header):
         ("http://127.0.0.1.evil.example", False),
         ("http://evil.example#127.0.0.1", False),
         ("http://evil.com@localhost", False),
+        ("http://127.0.0.1:5280/evil", False),
         ("http://127.\u0660.0.1", False),
         ("https://hms-dbmi.github.io", False),  # all pages of an organisation: to be asked for
         ("null", False),

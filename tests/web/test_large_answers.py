@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import itertools
 import logging
@@ -15,7 +16,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from types import SimpleNamespace
+from typing import BinaryIO, cast
 
 import numpy as np
 import psutil
@@ -24,6 +26,8 @@ import pytest
 from acqstream.errors import StorageError
 from acqstream.storage.read_file import ReadFile
 from acqstream.web import answers
+from acqstream.web.answers import _Transfer
+from acqstream.web.web_context import WebContext
 from acqstream.web.web_settings import WebLimits
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import frames_at, places_of
@@ -390,3 +394,21 @@ def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
     """But that no daemon answers."""
     told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
     return [one for one in told if "no daemon answers" not in one]
+
+
+def test_a_client_is_not_blamed_for_the_time_of_the_disk() -> None:
+    limits = WebLimits(patience_s=0.2, min_bytes_per_s=10**9)
+
+    async def read() -> str:
+        await asyncio.sleep(0.6)
+        return "read"
+
+    async def answer() -> str:
+        context = SimpleNamespace(gate=None, settings=SimpleNamespace(limits=limits), run=lambda _function: read())
+        async with asyncio.timeout(limits.patience_s) as clock:
+            transfer = _Transfer(cast("WebContext", context), clock, is_paced=False)
+            found: str = await transfer.run(lambda: "")
+            await asyncio.sleep(0)
+        return found
+
+    assert asyncio.run(answer()) == "read"

@@ -14,6 +14,7 @@ from acqstream.errors import ConfigError
 from acqstream.web.token_file import read_or_make_token
 from acqstream.web.web_server import check_settings
 from acqstream.web.web_settings import WebLimits, WebSettings
+from tests.host_system import make_link
 from tests.waiting import WAIT_S, until
 from tests.web.web_process import Site, web_thread
 
@@ -347,3 +348,13 @@ def test_a_data_directory_that_is_missing_may_come_back(site, data, monkeypatch)
     assert site.ask("/healthz").status == 200
     away.rename(data)
     assert site.ask("/data/cells.n5/attributes.json").body == DOCUMENT
+
+
+def test_a_link_out_of_the_data_directory_is_not_served(site, data, tmp_path):
+    outside = tmp_path / "private.n5"
+    outside.mkdir()
+    (outside / "attributes.json").write_bytes(DOCUMENT)
+    make_link(data / "mine.n5", outside)
+    make_link(data / "same.n5", data / "cells.n5")
+    assert site.ask("/data/mine.n5/attributes.json").status == 404
+    assert site.ask("/data/same.n5/attributes.json").body == DOCUMENT

@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from acqstream.errors import CorruptDataset
 from acqstream.formats.checksum_list import DOCUMENT, ChecksumPage, Entry, page_bytes, read_pages
 from acqstream.formats.checksum_note import FOLDER, NOTE_KEY, ChecksumNote, list_key, list_number, parse_note
 from acqstream.formats.registry import chunk_format
+from acqstream.integrity.verification.checksum_check import _Records
 from acqstream.integrity.verification.chunk_check import ChunkVerification, verify_chunks
 from acqstream.mirrors.process_pool import ProcessPool
 from acqstream.mirrors.task_runner import TaskRunner
@@ -226,3 +228,18 @@ def test_chunks_that_are_gone_with_their_lists_are_a_problem(tmp_path: Path, kin
     for key in keys:
         (made / key).unlink()
     assert any("lists of checksums" in problem.text for problem in verify(made, kind).problems)
+
+
+def test_the_checksum_that_was_written_last_counts(tmp_path: Path) -> None:
+    """A chunk that was stored twice, at one place or at two."""
+    container = mirror_of(tmp_path, "n5")
+    pages = [page for path in sorted((container / FOLDER).glob("*.sums")) for page in read_pages(path.read_bytes())]
+    first = next(page for page in pages if isinstance(page, ChecksumPage))
+    older = ChecksumPage(first.records.copy(), first.text, is_closed=False)
+    older.records["checksum"] ^= np.uint64(1)
+    for has_fixed_places in (True, False):
+        records = _Records(first.records["position"].shape[1])
+        for page in (older, first):
+            records.add(page)
+        rows = records.latest(has_fixed_places=has_fixed_places)
+        assert sorted(rows[:, 3].tolist()) == sorted(first.records["checksum"].tolist())
