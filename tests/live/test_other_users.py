@@ -166,3 +166,15 @@ def test_a_daemon_of_another_directory_is_not_this_ones(daemons: EmbeddedDaemons
             lock.write_note(DaemonNote(endpoints=(daemon.endpoint,)).text())
             assert DirectoryDaemon(daemons.data).find() == ""
             assert DirectoryDaemon(other).find() != ""
+
+
+@pytest.mark.parametrize("name", [LOCK_NAME, LOG_NAME])
+def test_a_file_of_another_user_is_not_used(daemons: EmbeddedDaemons, name: str) -> None:
+    """He could read it, and lock it."""
+    daemons.data.chmod(0o1777)
+    path = daemons.data / name
+    result_as(STRANGER, lambda: os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o666)))
+    with pytest.raises(AcqStreamError, match=r"no regular file of this user|Permission denied"):
+        acqstream.create("cells", data=daemons.data)
+    assert path.stat().st_uid == STRANGER
+    path.unlink()

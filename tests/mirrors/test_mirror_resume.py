@@ -5,22 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from acqstream.errors import DatasetError
+from acqstream.errors import DatasetError, StorageError
+from acqstream.formats.checksum_note import NOTE_KEY
 from acqstream.log.log import Log
 from acqstream.log.state_file import read_state
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.comparison import compare
-from acqstream.mirrors.container import NOTE_NAME, MirrorNote, read_note, remove_container
+from acqstream.mirrors.container import NOTE_NAME, MirrorNote, read_note, remove_container, write_note
+from acqstream.mirrors.own_container import OwnContainer
 from acqstream.mirrors.saved_mirror import SavedMirror
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.storage.disk import LocalDisk
-from acqstream.views.checkpoint import CHECKPOINT_NAME
+from acqstream.views.base import ViewSource
+from acqstream.views.checkpoint import CHECKPOINT_NAME, mark_begun
 from acqstream.views.view import ViewRun
+from acqstream.views.view_folder import ViewFolder
 from acqstream.views.view_progress import ViewState
+from tests.host_system import make_link
 from tests.log.make_frames import memory_of, start_log, write_log
 from tests.mirrors.mirror_cases import PLAIN, check_plain, finish, frames_at, places_of, run_of
 
@@ -167,3 +173,32 @@ def test_a_folder_that_the_note_does_not_name_is_no_mirror_to_remove(tmp_path: P
     with pytest.raises(DatasetError, match="is not a mirror made by acqstream"):
         remove_container(LocalDisk(), folder, note, mine)
     assert (mine / "thesis").exists()
+
+
+def test_a_link_is_a_mirror_only_where_it_leads_to_one(tmp_path: Path) -> None:
+    view, target = tmp_path / "cells.n5.view", tmp_path / "documents"
+    for one in (view, target):
+        one.mkdir()
+    make_link(tmp_path / "cells.n5", target)
+    note = MirrorNote("1", str(target), {"format": "n5"}, None)
+    write_note(LocalDisk(), view, note)
+    source = SimpleNamespace(dataset=tmp_path / "cells", folder=view, dataset_id="1", disk=LocalDisk(), is_ours=True)
+    own = OwnContainer({"format": "n5"}, None, is_remade=False)
+    with pytest.raises(DatasetError, match="is a link, and what it leads to is no mirror"):
+        own.open(cast("ViewSource", source))
+    (target / NOTE_KEY).parent.mkdir()
+    (target / NOTE_KEY).write_bytes(b"{}")
+    own.open(cast("ViewSource", source))
+    with pytest.raises(StorageError, match="is a link, and what it leads to stays as it is"):
+        own.clear()
+    assert (target / NOTE_KEY).exists()
+
+
+def test_a_view_is_not_put_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "documents").mkdir()
+    make_link(tmp_path / "cells.n5.view", tmp_path / "documents")
+    with pytest.raises(DatasetError, match="is a link, and what it leads to stays as it is"):
+        ViewFolder(tmp_path / "cells.n5.view", tmp_path / "cells", "n5", LocalDisk()).create()
+    with pytest.raises(DatasetError, match="is a link, and what it leads to stays as it is"):
+        mark_begun(LocalDisk(), tmp_path / "cells", "n5.view", "1")
+    assert not any((tmp_path / "documents").iterdir())

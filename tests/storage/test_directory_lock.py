@@ -110,3 +110,10 @@ def test_the_holder_and_its_note_are_read_while_it_holds_the_lock(tmp_path: Path
     assert holder_of(str(tmp_path)) is None  # its text is still in the file
     with DirectoryLock(str(tmp_path)):
         assert holder_of(str(tmp_path)) == LockHolder(holder.name)  # nothing is left of the last holder's note
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes of POSIX")
+def test_a_lock_file_is_its_owners_alone(tmp_path: Path) -> None:
+    (tmp_path / LOCK_NAME).touch(mode=0o644)  # of an earlier version
+    with DirectoryLock(str(tmp_path)):
+        assert (tmp_path / LOCK_NAME).stat().st_mode & 0o777 == 0o600
