@@ -144,7 +144,7 @@ class _Recovery:
         is_added = self.report.records_added > 0 and not self.report.lost
         if is_added:
             self._write_journal(content.records, records)
-        self._write_index(unforced, index_end, rest, new_entries)
+        self._write_index(unforced, index_end, new_entries)
         if not is_added:
             self._write_journal(content.records, records)
         self.report.published = journal.next_number(records)
@@ -289,22 +289,18 @@ class _Recovery:
         file.close()
         finish_file(self._disk, path, self._layout.finish(None)[0], align_up(header.end))
 
-    def _write_index(self, unforced: int, end: int, rest: bytes, new_entries: bytes) -> None:
-        """Put `new_entries` in the place of `rest`, which stands there from `end` on.
-
-        Write the entries from byte `unforced` on again: after a failed sync a lost one can still be read."""
+    def _write_index(self, unforced: int, end: int, new_entries: bytes) -> None:
+        """Write the entries from byte `unforced` on again: after a failed sync a lost one can still be read."""
         path = os.path.join(self._stack_folder, ndtiff.INDEX_NAME)
         index = AppendFile(self._disk, path, create=not os.path.exists(path), end=end)
         try:
-            # What is there already is not cut: an entry may be all that tells of its frame.
-            kept = len(new_entries) if rest.startswith(new_entries) else 0
-            index.cut(end + kept)
-            if unforced < end + kept:
+            index.cut(end)
+            if unforced < end:
                 file = ReadFile(Path(path))
-                index.rewrite(unforced, file.read(unforced, end + kept - unforced))
+                index.rewrite(unforced, file.read(unforced, end - unforced))
                 file.close()
-            if new_entries[kept:]:
-                index.append(new_entries[kept:])
+            if new_entries:
+                index.append(new_entries)
             index.sync()
         finally:
             index.close()

@@ -27,7 +27,7 @@ def compared_entries(
 
     on_progress gets the number of frames compared. Raises DatasetError, CorruptDataset, StorageError.
     """
-    mirror = ReferenceReader(place_of(container), follows_links=True)  # whoever compares them has named both
+    mirror = ReferenceReader(place_of(container), follows_links=False)
     note = mirror.layout.note
     frames = LogFrames(reader, plan, note.spec)
     frames.taken = count

@@ -123,7 +123,7 @@ def test_bytes_that_came_behind_a_run_after_its_recovery_cost_nothing(tmp_path: 
         assert recover(folder) is not None
         index, journal_file = folder / "NDTiff.index", folder / journal.JOURNAL_NAME
         content = index.read_bytes()
-        tails = {"index": (index, b"\x47" * 71), "zeros": (index, bytes(500)), "journal": (journal_file, b"\x01" * 184)}
+        tails = {"index": (index, b"\x47" * 71), "zeros": (index, bytes(500)), "journal": (journal_file, b"\x01" * 40)}
         path, tail = tails.get(junk, (index, content[: parse_entries(content).offsets[1]]))
         with path.open("ab") as file:
             file.write(tail)

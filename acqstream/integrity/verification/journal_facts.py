@@ -14,8 +14,6 @@ from acqstream.log.journal_file import JournalContent, journal_pieces
 from acqstream.log.state_file import MAX_GAPS_NOTED
 from acqstream.model.receipt import MissingFrames
 
-_OFFSET_BITS = 40  # more than offsets in a stack file have
-
 
 @dataclass(frozen=True, slots=True)
 class MissingNumbers:
@@ -37,8 +35,8 @@ class JournalFacts:
     """What a journal says of the run as a whole.
 
     numbers are those of its frames, in order. metadata_sent, timed and own_checksums count its sound frames; missing
-    are numbers without pixels that were not declared as skipped. is_plain: nothing is damaged, and the frames lie in
-    the stack files in order of their numbers. refused: number of the stack file and offset of refused frames.
+    are numbers without pixels that were not declared as skipped. is_plain: nothing is damaged. refused: number of the
+    stack file and offset of refused frames.
     """
 
     path: Path
@@ -60,15 +58,10 @@ class JournalFacts:
     @classmethod
     def of(cls, path: Path, pieces: Iterable[JournalContent]) -> JournalFacts:
         """Of pieces that follow one another, each taken when the one before was looked at."""
-        facts, numbers, places = cls(path), [], np.full((2, 1), -1, np.int64)
+        facts, numbers = cls(path), []
         for piece in pieces:
             facts._add(piece)
             numbers.append(piece.numbers[piece.is_frame])
-            frames = piece.records[piece.is_frame]
-            stacks = frames["stack"].astype(np.int64) << _OFFSET_BITS
-            found = np.stack([stacks + frames["offset"], stacks + frames["directory"]])
-            facts.is_plain &= bool((np.diff(found, prepend=places) > 0).all())
-            places = found[:, -1:] if len(frames) else places
         facts.is_plain &= not piece.unread_bytes
         facts.numbers = np.concatenate(numbers)
         return facts
@@ -100,6 +93,6 @@ def _missing_in(journal: JournalContent) -> MissingNumbers:
 
 
 def plain_facts(path: Path) -> JournalFacts | None:
-    """As `JournalFacts.of`, in little memory; None for a journal that is damaged or not in order."""
+    """As `JournalFacts.of`, in little memory; None for a journal that is damaged."""
     facts = JournalFacts.of(path, journal_pieces(path))
     return facts if facts.is_plain else None
