@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 from acqstream.storage.patient_output import PatientOutput, never_wait_for_output
-from acqstream.storage.platform import open_log
 
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
 MAX_BYTES = 2**20
@@ -45,6 +44,8 @@ class LogFile:
 
 
 def _open(path: Path) -> io.FileIO:
+    from acqstream.storage.platform import open_log  # loads numpy, which most commands do not need
+
     return io.FileIO(path, "ab", opener=lambda _name, _flags: open_log(path))
 
 

@@ -74,6 +74,10 @@ class MirrorView(RangeView):
         self._summary: dict[str, Any] = {}
         self.need: MemoryNeed | None = None
 
+    @property
+    def made(self) -> Path | None:
+        return self._own.made
+
     def open(self, source: ViewSource) -> None:
         self._source = source
         self._own.open(source)

@@ -39,6 +39,11 @@ class OwnContainer:
         assert self.given is not None
         return self.given
 
+    @property
+    def made(self) -> Path | None:
+        """The folder, once the container was begun."""
+        return self.given if self._note is not None and self._note.plan is not None else None
+
     def open(self, source: ViewSource) -> None:
         """Read the note. Raises DatasetError for a place with something else, CorruptDataset, StorageError."""
         self._source = source

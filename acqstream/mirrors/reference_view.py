@@ -50,6 +50,10 @@ class ReferenceView(RowView):
         self._shown_s = 0.0
         self._summary: dict[str, Any] = {}
 
+    @property
+    def made(self) -> Path | None:
+        return self._own.made
+
     def open(self, source: ViewSource) -> None:
         self._source = source
         self._own.open(source)

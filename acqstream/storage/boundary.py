@@ -6,13 +6,14 @@ folder may itself be a link, and links that stay below it are harmless.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
-from acqstream.errors import UnsupportedFeature
+from acqstream.errors import StorageError, UnsupportedFeature
 from acqstream.storage.platform import FILES
 from acqstream.storage.remote_path import is_remote
 
@@ -81,12 +82,14 @@ class Boundary:
             _current.reset(token)
 
     def check(self, path: Path, descriptor: int) -> None:
-        """Raises UnsupportedFeature if the open file is not below the top."""
+        """Raises UnsupportedFeature if the open file is not below the top, StorageError if it was moved meanwhile."""
         place = FILES.real_path(descriptor, os.fspath(path))
         if _is_below(place, self._real):
             return
         self._real = os.path.realpath(self.top)  # the dataset may have been moved since
         if not _is_below(place, self._real):
+            if not os.path.lexists(path):  # no link: its folder was renamed, moved or deleted since it was opened
+                raise StorageError.wrap(FileNotFoundError(errno.ENOENT, "it is gone"), str(path), "open for reading")
             text = f"{_link_text(path, self.top)} out of the dataset {self.top}, to {place}"
             raise UnsupportedFeature(f"{text}; pass follow_links=True to follow links out of a dataset")
 

@@ -45,7 +45,7 @@ class ReadFile:
             raise CorruptDataset("is not a regular file", path=str(path))
         try:
             check_boundary(path, self._descriptor)
-        except DatasetError:
+        except (DatasetError, StorageError):
             self.close()
             raise
 

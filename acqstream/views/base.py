@@ -54,6 +54,11 @@ class View(ABC):
     marks_first = False
     """A checkpoint must exist before anything else is written: it names the dataset that the files belong to."""
 
+    @property
+    def made(self) -> Path | None:
+        """The folder that it fills besides its own, once that was begun."""
+        return None
+
     def open(self, source: ViewSource) -> None:  # noqa: B027
         """Uses the disk. Raises DatasetError if no view can be made of this dataset."""
 

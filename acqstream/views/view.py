@@ -14,7 +14,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from acqstream.errors import AcqStreamError, CannotResume, DatasetLocked, DiskFull, DiskFullAtSync, UnknownFormat
+from acqstream.errors import (
+    AcqStreamError,
+    CannotResume,
+    DatasetError,
+    DatasetLocked,
+    DiskFull,
+    DiskFullAtSync,
+    UnknownFormat,
+)
 from acqstream.formats.ndtiff.folders import container_of
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.log.recent_groups import RecentGroups
@@ -195,6 +203,8 @@ class ViewRun:
         kind = "" if isinstance(error, AcqStreamError) else f"{type(error).__name__}: "
         is_gone = getattr(error, "errno", 0) == errno.ENOENT or isinstance(error, UnknownFormat)
         is_gone |= not self.path.exists()
+        if isinstance(error, DatasetError) and (made := self.view.made) is not None:  # its own files are missing
+            is_gone |= not made.exists()
         gone = "; the folder of the dataset or of the mirror was renamed, moved or deleted" if is_gone else ""
         return f"after {self._taker.cursor} frames: {kind}{error}{gone}"
 

@@ -2,8 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from acqstream.daemon import config as daemon_config
 from acqstream.daemon.config import ANY_LOCAL_PORT, DaemonConfig, embedded_config
 from acqstream.daemon.idle_watch import IdleWatch
+from acqstream.storage.platform.capabilities import has_local_sockets
 
 
 def test_a_daemon_is_idle_after_the_configured_time_without_work() -> None:
@@ -36,11 +40,17 @@ def test_without_a_configured_time_a_daemon_stays() -> None:
     assert not watch.is_over
 
 
-def test_an_embedded_daemon_takes_any_port_and_ends_when_idle() -> None:
+def test_an_embedded_daemon_takes_a_socket_of_its_own_and_ends_when_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {"remote": ["tcp://0.0.0.0:9"], "server_key": Path("server.key_secret"), "client_keys": Path("clients")}
     given = DaemonConfig(endpoints=["tcp://127.0.0.1:9"], memory_mb=99, ipc=False, **keys)  # type: ignore[arg-type]
     config = embedded_config(given)
-    assert (config.endpoints, config.remote, config.idle_exit_s) == ([ANY_LOCAL_PORT], [], 60.0)
+    assert (config.remote, config.idle_exit_s) == ([], 60.0)
+    if has_local_sockets():
+        (endpoint,) = config.endpoints
+        assert Path(endpoint.removeprefix("ipc://")).parent == given.runtime.absolute()
+        assert embedded_config(given).endpoints != config.endpoints
+    monkeypatch.setattr(daemon_config, "has_local_sockets", lambda: False)
+    assert embedded_config(given).endpoints == [ANY_LOCAL_PORT]
     assert (config.memory_mb, config.ipc) == (99, False)  # the rest stays as it is configured
     assert embedded_config(DaemonConfig(idle_exit_s=5.0)).idle_exit_s == 5.0
     assert embedded_config(DaemonConfig(idle_exit_s=0.0)).idle_exit_s == 0.0
