@@ -35,7 +35,7 @@ MAX_FRAME_BYTES = 2**30
 MAX_WALK = 4000  # frames that are looked at, from the newest back, for one of a channel and plane
 _CHANNEL = "channel"
 _OVERVIEW_SIDE = 1024
-_FIRST_PIXELS = 2**24  # of the first frame, at most
+_MAX_FIRST_BYTES = 2**26  # of a first frame that is read
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
@@ -291,9 +291,8 @@ def frame_identity(reader: NDTiffReader) -> str:
     summary = "" if noted else json.dumps(dict(reader.summary_metadata), sort_keys=True, default=str)
     found = hashlib.sha256(f"{noted}{summary}".encode())
     with contextlib.suppress(DatasetError, IndexError):  # no frame yet, or a damaged one
-        height, width, *_ = reader.frame_shape(0)
-        rows = min(height, max(1, _FIRST_PIXELS // max(1, width)))
-        found.update(reader.read_rows(0, 0, rows).tobytes())
+        if reader.stored_frame(0)[1].payload_bytes <= _MAX_FIRST_BYTES:  # an entry may claim any size
+            found.update(reader.read_pixels(0).tobytes())
         found.update(reader.metadata_bytes(0))
     return found.hexdigest()[:32]
 
