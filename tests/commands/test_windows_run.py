@@ -30,6 +30,12 @@ sys.exit("tests/live" in str(sys.argv))
 """
 
 
+@pytest.fixture(autouse=True)
+def no_result_of_this_run(monkeypatch):
+    """The file of the run that these tests belong to stays as it is."""
+    monkeypatch.delenv(windows_run.RESULT, raising=False)
+
+
 @pytest.fixture
 def stopped(monkeypatch) -> list[str]:
     """A bench of this Python; the list says how often it was stopped."""
