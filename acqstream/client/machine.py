@@ -74,7 +74,7 @@ def listening_user(endpoint: str) -> int | None:
         try:
             probe.connect(path)
         except OSError:
-            return None  # nobody, or busy: the question that follows shows it
+            return None  # no process listens, or its queue is full: the request that follows shows which
         return peer_user(probe)
 
 

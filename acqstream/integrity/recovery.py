@@ -3,7 +3,8 @@
 An index entry was written after its stack was forced and its journal record written. So every entry that agrees with
 its record is good, from the first one on. From the first that does not, or the first damaged record on, each frame is
 settled by itself (settlement.py). Everything after the last published frame is cut. Pixels are never rewritten. Order
-of steps: stacks, index, journal, state; after a crash in between the next recovery resumes.
+of steps: stacks, index, journal, state; records that only the index proves are written before it. After a crash in
+between the next recovery resumes.
 """
 
 from __future__ import annotations
@@ -149,10 +150,9 @@ class _Recovery:
             self._write_journal(content.records, records)
         self.report.published = journal.next_number(records)
         # The state last: if this is cut short before, it still says "running", and recovery starts again.
-        why = "the writer died" if self._state.state.writing else self._state.reason
-        reason = why
+        reason = "the writer died" if self._state.state.writing else self._state.reason
         if self._state.state is not AcquisitionState.INTERRUPTED:
-            reason = f"{why}; {self.report.published} frames were published"
+            reason += f"; {self.report.published} frames were published"
         remove_receipt(self._disk, self._folder)
         write_state(
             self._disk,

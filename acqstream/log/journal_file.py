@@ -186,7 +186,7 @@ class JournalWalk:
         self._rest = next(self._pieces)
 
     def take(self, frames: int) -> JournalContent:
-        """The records up to that of the last of the next `frames` frames; fewer at the end."""
+        """The records up to that of the last of the next `frames` frames; all that are left if there are fewer."""
         found = [self._rest]
         while sum(int(np.count_nonzero(one.is_frame)) for one in found) < frames:
             piece = next(self._pieces, None)
@@ -194,8 +194,8 @@ class JournalWalk:
                 break
             found.append(piece)
         content = joined(found)
-        places = np.flatnonzero(content.is_frame)
-        stop = int(places[frames - 1]) + 1 if 0 < frames <= len(places) else len(content.records) * (frames > 0)
+        n_frames = np.cumsum(content.is_frame)  # up to each record
+        stop = int(np.searchsorted(n_frames, frames)) + 1 if frames else 0
         self._rest = content.cut(slice(stop, None))
         return content.cut(slice(stop))
 

@@ -142,8 +142,8 @@ def make_folder(disk: Disk, path: str, *, follows_links: bool = False) -> None:
     try:
         disk.mkdir(path)
     except FileExistsError as error:  # from an earlier run; if it is a file, writing into it raises
-        if not follows_links and is_link(path):
-            raise StorageError(OSError(errno.ELOOP, _LINK_TEXT), path, "cannot write into it") from error
+        if not follows_links:
+            refuse_link(path, error)
     except OSError as error:
         raise StorageError.wrap(error, path, "cannot create the folder") from error
 
@@ -157,6 +157,16 @@ def walk(path: str) -> Iterator[tuple[str, list[str]]]:
         links = [name for name in folders if is_link(os.path.join(folder, name))]
         folders[:] = [name for name in folders if name not in links]
         yield folder, names + links
+
+
+def refuse_link(path: str, cause: OSError | None = None) -> None:
+    """Raises StorageError for a link or a junction, which may lead anywhere."""
+    try:
+        found = is_link(path)
+    except OSError as error:
+        raise StorageError.wrap(error, path, "cannot look at it") from error
+    if found:
+        raise StorageError(OSError(errno.ELOOP, _LINK_TEXT), path, "cannot use it") from cause
 
 
 def is_link(path: str) -> bool:
@@ -173,9 +183,8 @@ def remove_tree(disk: Disk, path: str) -> None:
 
     A link below it is removed, and not what it leads to; a link in its place is an error.
     """
+    refuse_link(path)
     try:
-        if is_link(path):
-            raise OSError(errno.ELOOP, _LINK_TEXT)
         _remove_content(disk, path)
         if os.path.isdir(path):
             FILES.rmdir(path)

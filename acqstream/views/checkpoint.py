@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from acqstream.errors import CorruptDataset, DatasetError, FileMissing, StorageError
+from acqstream.errors import CorruptDataset, FileMissing, StorageError
 from acqstream.model.fields import Fields, check_integer, check_text
 from acqstream.model.metadata import dump_ascii
 from acqstream.storage.atomic import replace_file
 from acqstream.storage.disk import Disk
-from acqstream.storage.folder_tree import is_link
+from acqstream.storage.folder_tree import refuse_link
 from acqstream.storage.json_file import read_document
 from acqstream.storage.lock import DirectoryLock
 
@@ -106,8 +106,7 @@ def mark_begun(disk: Disk, dataset: Path, name: str, dataset_id: str) -> None:
     try:
         disk.mkdir(os.fspath(folder))
     except FileExistsError as error:
-        if is_link(os.fspath(folder)):
-            raise DatasetError(f"{folder} is a link, and what it leads to stays as it is: remove it") from error
+        refuse_link(os.fspath(folder), error)
         saved = read_checkpoint(folder)
         if saved is None or saved.dataset_id == dataset_id:
             return

@@ -12,7 +12,7 @@ from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
 from acqstream.storage.disk import Disk
-from acqstream.storage.folder_tree import is_link
+from acqstream.storage.folder_tree import refuse_link
 from acqstream.storage.lock import LOCK_NAME, DirectoryLock
 from acqstream.views.base import ViewSource
 from acqstream.views.checkpoint import (
@@ -56,8 +56,7 @@ class ViewFolder:
         try:
             self._disk.mkdir(os.fspath(self.path))
         except FileExistsError as error:
-            if is_link(os.fspath(self.path)):
-                raise DatasetError(f"{self.path} is a link, and what it leads to stays as it is: remove it") from error
+            refuse_link(os.fspath(self.path), error)
             names = set(os.listdir(self.path)) if self.path.is_dir() else None
             if names is None or (names - {LOCK_NAME} and not names & _CHECKPOINTS):
                 text = (

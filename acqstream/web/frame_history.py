@@ -18,6 +18,7 @@ from acqstream.arrays.array_plan import ArrayPlan, plan_array
 from acqstream.arrays.axis_order import COLUMN, ROW, TILE_AXES
 from acqstream.arrays.frame_places import FramePlaces
 from acqstream.arrays.mosaic import Canvas, Side
+from acqstream.formats.ndtiff.columns import GrowingArray
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.model.axes import AxisValue
 
@@ -49,28 +50,34 @@ class PlacedArray:
 
 
 class _AxisGrowth:
-    """The places along one axis as they were first used: first_rows has the row of each, _NEVER where no frame lies."""
+    """When each place along one axis was used first, and how long the axis was at each row."""
 
     def __init__(self) -> None:
-        self.first_rows: NDArray[np.int64] = np.empty(0, np.int64)
-        self._rows: NDArray[np.int64] = np.empty(0, np.int64)  # those that made the axis longer
-        self._sizes: NDArray[np.int64] = np.empty(0, np.int64)  # how long it was then
+        self._first_rows = GrowingArray("<i8")  # by place
+        self._rows = GrowingArray("<i8")  # those that made the axis longer
+        self._sizes = GrowingArray("<i8")  # how long it was then
+
+    @property
+    def first_rows(self) -> NDArray[np.int64]:
+        """The first row at each place, _NEVER where no frame lies."""
+        return self._first_rows.values
 
     def add(self, first: int, places: NDArray[np.int64]) -> None:
         """The places of the next rows, from row `first` on, at least one."""
         used, rows = np.unique(places, return_index=True)
-        missing = int(used[-1]) + 1 - len(self.first_rows)
-        self.first_rows = np.append(self.first_rows, np.full(max(0, missing), _NEVER))
+        missing = int(used[-1]) + 1 - len(self._first_rows)
+        self._first_rows.extend(np.full(max(0, missing), _NEVER))
         self.first_rows[used] = np.minimum(self.first_rows[used], rows + first)
-        before = self._sizes[-1:] if len(self._sizes) else np.zeros(1, np.int64)
+        before = self._sizes.item(len(self._sizes) - 1) if len(self._sizes) else 0
         ends = np.maximum(np.maximum.accumulate(places) + 1, before)
         longer = np.flatnonzero(np.diff(ends, prepend=before))
-        self._rows, self._sizes = np.append(self._rows, longer + first), np.append(self._sizes, ends[longer])
+        self._rows.extend(longer + first)
+        self._sizes.extend(ends[longer])
 
     def size(self, count: int) -> int:
         """One more than the last place that a frame before `count` has."""
-        at = int(np.searchsorted(self._rows, count))
-        return int(self._sizes[at - 1]) if at else 0
+        at = int(np.searchsorted(self._rows.values, count))
+        return int(self._sizes.item(at - 1)) if at else 0
 
 
 class FrameHistory:

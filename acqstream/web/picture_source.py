@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -35,6 +36,7 @@ MAX_FRAME_BYTES = 2**30
 MAX_WALK = 4000  # frames that are looked at, from the newest back, for one of a channel and plane
 _CHANNEL = "channel"
 _OVERVIEW_SIDE = 1024
+_MAX_DOCUMENTS = 64  # looked at for each picture; chunks may lie beside them
 _MAX_FIRST_BYTES = 2**26  # of a first frame that is read
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
@@ -241,9 +243,9 @@ class ArrayPictures:
         return FramePlace(key, max(0, count - 1), tag)
 
     def _documents(self) -> list[tuple[str, int, int, int]]:
-        """What tells a container from another one that takes its name: the files at its top, as they are now."""
+        """What tells a container from another one that takes its name: some files at its top, as they are now."""
         with contextlib.suppress(OSError), os.scandir(str(self._dataset.path)) as entries:
-            found = [(entry.name, entry.stat()) for entry in entries]
+            found = [(entry.name, entry.stat()) for entry in itertools.islice(entries, _MAX_DOCUMENTS)]
             return sorted((name, one.st_ino, one.st_mtime_ns, one.st_size) for name, one in found)
         return []
 

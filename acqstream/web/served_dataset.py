@@ -64,8 +64,8 @@ class ServedDataset:
         self._lock = threading.RLock()
         self._refreshed_s = time.monotonic()
         self._is_damage_noted = False
-        self.identity = _identity(self._full)
         self.content_identity = frame_identity(self._full)  # also where frames of one dataset were recorded again
+        self.identity = dataset_id(self._full.container).replace("-", "").lower() or self.content_identity
         self._pixels = FramePixels(self._readers, cache, f"{self.content_identity} {path.name}")
         self._history = FrameHistory(self._full)
         self._spaces: dict[int, ArraySpace] = {}  # by identity of the places
@@ -273,8 +273,3 @@ def _spaced(planned: ArraySpec, placed: PlacedArray, space: ArraySpace) -> Array
     """The array with the space that its frames show, and the values of this snapshot."""
     (found,) = space.look([planned], placed.mosaic)
     return replace(found, axis_values=placed.values)
-
-
-def _identity(reader: NDTiffReader) -> str:
-    """Hexadecimal digits that another dataset of the same name does not have."""
-    return dataset_id(reader.container).replace("-", "").lower() or frame_identity(reader)

@@ -76,7 +76,7 @@ def state_of(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("part", ["container", "inside", "view folder"])
 def test_a_link_in_the_place_of_a_mirror_leads_nowhere(tmp_path: Path, kind: str, part: str) -> None:
-    """A dataset from a stranger, with the note of a mirror: it is rebuilt, or a daemon that starts goes on with it."""
+    """A dataset from a stranger, with the note of a mirror: a user rebuilds it, or a daemon resumes it at its start."""
     data, documents = tmp_path / "data", tmp_path / "documents"
     (documents / "sub").mkdir(parents=True)
     (documents / "sub" / "thesis").write_bytes(b"mine")

@@ -62,7 +62,7 @@ def command(endpoint: str) -> str:
     return " ".join(told)
 
 
-def test_nobody_else_reaches_the_daemon_of_a_directory(daemons: EmbeddedDaemons) -> None:
+def test_no_other_user_reaches_an_embedded_daemon(daemons: EmbeddedDaemons) -> None:
     with acqstream.create("cells", data=daemons.data) as run:
         run.put(CLOSED, time=0)
         pid, endpoint = daemons.pid, endpoint_of(daemons.data)
@@ -81,7 +81,7 @@ def test_nobody_else_reaches_the_daemon_of_a_directory(daemons: EmbeddedDaemons)
 
 
 @pytest.mark.parametrize("ending", ["in order", "killed"])
-def test_nobody_else_takes_the_place_of_a_daemon_that_has_ended(daemons: EmbeddedDaemons, ending: str) -> None:
+def test_no_other_user_replaces_a_daemon_that_has_ended(daemons: EmbeddedDaemons, ending: str) -> None:
     with acqstream.create("first", data=daemons.data) as run:
         run.put(CLOSED, time=0)
     pid = daemons.pid
@@ -154,7 +154,7 @@ def test_links_in_a_shared_folder_lead_nowhere(daemons: EmbeddedDaemons, home: P
             acqstream.create("cells", data=daemons.data)
     assert thesis.read_text() == WORDS
     if name == LOCK_NAME:
-        (daemons.data / name).unlink()  # else nobody can ask who has the directory
+        (daemons.data / name).unlink()  # else the end of the test cannot read it
 
 
 def test_a_daemon_of_another_directory_is_not_this_ones(daemons: EmbeddedDaemons, home: Path) -> None:

@@ -197,8 +197,8 @@ def test_a_link_is_a_mirror_only_where_it_leads_to_one(tmp_path: Path) -> None:
 def test_a_view_is_not_put_behind_a_link(tmp_path: Path) -> None:
     (tmp_path / "documents").mkdir()
     make_link(tmp_path / "cells.n5.view", tmp_path / "documents")
-    with pytest.raises(DatasetError, match="is a link, and what it leads to stays as it is"):
+    with pytest.raises(StorageError, match="is a link, and what it leads to stays as it is"):
         ViewFolder(tmp_path / "cells.n5.view", tmp_path / "cells", "n5", LocalDisk()).create()
-    with pytest.raises(DatasetError, match="is a link, and what it leads to stays as it is"):
+    with pytest.raises(StorageError, match="is a link, and what it leads to stays as it is"):
         mark_begun(LocalDisk(), tmp_path / "cells", "n5.view", "1")
     assert not any((tmp_path / "documents").iterdir())

@@ -117,3 +117,17 @@ def test_a_lock_file_is_its_owners_alone(tmp_path: Path) -> None:
     (tmp_path / LOCK_NAME).touch(mode=0o644)  # of an earlier version
     with DirectoryLock(str(tmp_path)):
         assert (tmp_path / LOCK_NAME).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes of POSIX")
+def test_a_disk_without_modes_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """exFAT, as on USB disks: all files have one mode, and no call changes it."""
+
+    def refuse(_fd: int, _mode: int) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    (tmp_path / LOCK_NAME).touch(mode=0o644)
+    monkeypatch.setattr(os, "fchmod", refuse)
+    with DirectoryLock(str(tmp_path)) as lock:
+        lock.write_note("here")
+        lock.refresh()

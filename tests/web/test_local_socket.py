@@ -1,4 +1,4 @@
-"""`acqstream web --socket PATH` takes the place of a socket that nobody listens at, and of nothing else."""
+"""`acqstream web --socket PATH` replaces a socket that no process listens at, and no other file."""
 
 from __future__ import annotations
 

@@ -41,8 +41,8 @@ def check_dataset(
 ) -> Iterator[FrameColumns]:
     """Check all levels of the dataset in `container`; the frames of the full resolution.
 
-    most_rows bounds the memory that it takes: the frames come in parts of about so many, which is only right where
-    they lie in the stack files in the order of the index. None: all at once. All parts have to be taken.
+    most_rows bounds the memory: the frames come in parts of about that many. What is right may then be reported where
+    they do not lie in the order of the index. None: all frames at once. The caller takes all parts.
 
     Raises UnsupportedFeature for versions 0 and 1, UnknownFormat if this is not an NDTiff dataset, StorageError.
     """

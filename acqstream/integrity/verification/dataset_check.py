@@ -127,7 +127,7 @@ class _Check:
 
     @property
     def has_parts(self) -> bool:
-        """It is large, has ended, and its frames lie in the order of a journal without damage."""
+        """It is large, has ended, and its journal is not damaged."""
         return self._facts is not None and not self.growing
 
     def read_side_files(self) -> None:

@@ -46,7 +46,8 @@ def open_own(path: str, flags: int) -> int:
             text = f"it is no regular file of this user with one name (its owner is user {found.st_uid}); remove it"
             raise OSError(errno.EPERM, text, path)
         if found.st_uid == os.geteuid() and found.st_mode & _OTHERS:
-            os.fchmod(fd, 0o600)
+            with contextlib.suppress(PermissionError):  # exFAT has one mode for all files
+                os.fchmod(fd, 0o600)
     except BaseException:
         os.close(fd)
         raise
