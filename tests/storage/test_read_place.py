@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.errors import CorruptDataset, DatasetError, FileMissing, UnsupportedFeature
+from acqstream.errors import CorruptDataset, DatasetError, FileMissing, StorageError, UnsupportedFeature
+from acqstream.storage.platform import FILES
 from acqstream.storage.read_place import place_of
 from tests.host_system import make_link
 
@@ -92,3 +93,17 @@ def test_a_file_url_is_a_local_place(folder: Path) -> None:
 
 def test_a_store_has_the_folder_as_its_root(folder: Path) -> None:
     assert place_of(folder).store(follows_links=False).get("c.json", 2, 3) == b"234"
+
+
+def test_a_file_whose_folder_is_moved_while_it_is_opened_is_gone(tmp_path: Path) -> None:
+    """No link led away: to pass follow_links=True would be wrong advice."""
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "a").write_bytes(b"x")
+    boundary = place_of(tmp_path / "set").boundary()
+    descriptor = FILES.open_for_reading(str(tmp_path / "set" / "a"))
+    try:
+        (tmp_path / "set").rename(tmp_path / "moved")
+        with pytest.raises(StorageError, match="it is gone"):
+            boundary.check(tmp_path / "set" / "a", descriptor)
+    finally:
+        FILES.close(descriptor)

@@ -12,6 +12,7 @@ from PIL import Image
 
 from tests.formats.ndtiff.ndtiff_bytes import Folder
 from tests.log.make_frames import Frame, frame_of, write_log
+from tests.mirrors.mirror_cases import finish, run_of
 from tests.waiting import until
 from tests.web.web_process import Site
 
@@ -57,3 +58,19 @@ def test_the_new_one_is_shown(data: Path, site: Site, write) -> None:
     until(lambda: site.ask(LOWER).status == 200, "the new array")
     newer = site.ask(LOWER, headers={"If-None-Match": chunk.headers["etag"]})
     assert (newer.status, newer.body != chunk.body) == (200, True)
+
+
+def test_a_mirror_that_is_made_again_shows_its_own_pictures(data: Path, site: Site) -> None:
+    old = ""
+
+    def has_another_tag() -> bool:
+        reply = site.ask("/api/datasets/cells.n5/preview.jpg?max=64")
+        return reply.status == 200 and reply.headers["etag"] != old
+
+    for value in (100, 1900):
+        write_ours(data, value)
+        finish(run_of(data / "cells", {"format": "n5"}))
+        until(has_another_tag, "a picture of its own")
+        old = site.ask("/api/datasets/cells.n5/preview.jpg?max=64").headers["etag"]
+        for path in data.glob("cells*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()

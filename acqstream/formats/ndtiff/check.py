@@ -308,8 +308,8 @@ class _LevelCheck:
         order = np.argsort(starts, kind="stable")
         starts, ends = starts[order], ends[order]
         has_bytes = ends > starts
-        np.maximum.accumulate(ends, out=ends)  # a long item may reach over several that follow
         end = self._ends.get(stack.file.path.name, stack.header.end)  # of the part before
+        np.maximum.accumulate(np.maximum(ends, end), out=ends)  # a long item may reach over several that follow
         before = np.append(end, ends[:-1])[: len(starts)]
         wrong = (starts < before) & has_bytes  # an item without bytes lies nowhere, so it shares none
         text = "pixels, metadata or directory share bytes with what stands before them"

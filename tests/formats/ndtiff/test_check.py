@@ -19,6 +19,7 @@ from acqstream.formats.ndtiff import check as ndtiff_check
 from acqstream.formats.registry import all_formats
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, STACK, Folder, entry, image
 from tests.host_system import make_pipe_file
+from tests.log.read_back import read_index
 
 DAMAGED = {"torn_index", "torn_index_prefix", "short_data", "zero_tail", "lost_index", "empty_stack_file"}
 OLD = {"v0_uint8", "v1_0_uint16", "v1_5_rgb", "v1_5_uint16"}
@@ -291,3 +292,15 @@ def test_pipes_and_folders_in_the_place_of_files(folder: Folder) -> None:
     assert texts(folder.path) == []  # no files: readers do not look at them
     folder.publish(_entry_with({"time": 9}, "pipe.tif") + _entry_with({"time": 10}, "folder.tif"))
     assert texts(folder.path).count("is not a regular file") == 2
+
+
+def test_a_frame_that_shares_bytes_with_the_part_before_is_told(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "one")
+    folder.add({"time": 0}, image(0))
+    (row,) = read_index(folder.path).numbers
+    inside = int(row["metadata_offset"]) + 1
+    folder.publish(_entry_with({"time": 9}, offset=inside, md=inside + 24, length=2))
+    report = CheckReport()
+    parts = list(ndtiff.FORMAT.check(folder.path, report, False, 1))
+    assert [len(part) for part in parts] == [1, 1]
+    assert any("share bytes" in problem.text for problem in report.problems)

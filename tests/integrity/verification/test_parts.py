@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from acqstream.integrity.verification import dataset_check
 from acqstream.integrity.verification.dataset_check import verify
-from acqstream.log.journal_file import JournalContent, JournalWalk
+from acqstream.integrity.verification.journal_facts import JournalFacts
+from acqstream.log.journal import JOURNAL_NAME, encode_frame, encode_hole, encode_journal_header
+from acqstream.log.journal_file import JournalContent, JournalWalk, read_journal
 from tests.integrity.verification.test_verification import flip
 from tests.log.make_frames import LEAST_LIMIT_BYTES, frame_of, start_log, write_log
 from tests.log.read_back import read_pages, stack_paths
@@ -31,15 +38,20 @@ def gapped_log(folder: Path) -> None:
         log.begin_close(sent=3000)
 
 
+def small_log(folder: Path) -> None:
+    """Groups of many frames, whose pixels come before all their metadata."""
+    write_log(folder, (frame_of(number, (3, 4)) for number in range(12_000)))
+
+
 @pytest.mark.parametrize("part_rows", [1, 7, 100, 1000])
+@pytest.mark.parametrize("write", [gapped_log, small_log])
 def test_in_parts_the_same_is_proved_as_at_once(
-    tmp_path: Path, part_rows: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, write: Callable[[Path], None], part_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gapped_log(tmp_path / "cells")
+    write(tmp_path / "cells")
     whole = verify(tmp_path / "cells")
-    assert whole.skipped > 0
     assert whole.missing_count == 0
-    assert len(stack_paths(tmp_path / "cells")) > 2
+    assert write is small_log or (whole.skipped > 0 and len(stack_paths(tmp_path / "cells")) > 2)
     taken: list[int] = []
     take = JournalWalk.take
 
@@ -55,18 +67,46 @@ def test_in_parts_the_same_is_proved_as_at_once(
     assert len(taken) > 1
 
 
-@pytest.mark.parametrize("name", ["NDTiff.index", "acqstream.journal", "stack", "pixels"])
+@pytest.mark.parametrize("name", ["NDTiff.index", "acqstream.journal", "stack", "pixels", "tail"])
 def test_damage_is_told_in_parts_as_at_once(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     gapped_log(tmp_path / "cells")
     places = {"stack": read_pages(stack_paths(tmp_path / "cells")[1])[200].directory + 4}
     places["pixels"] = read_pages(stack_paths(tmp_path / "cells")[2])[10].pixels
     path = {"stack": stack_paths(tmp_path / "cells")[1], "pixels": stack_paths(tmp_path / "cells")[2]}.get(name)
-    path = path or tmp_path / "cells" / name
-    flip(path, places.get(name, path.stat().st_size // 2), 3)
+    path = path or tmp_path / "cells" / (JOURNAL_NAME if name == "tail" else name)
+    if name == "tail":
+        path.write_bytes(path.read_bytes() + bytes(40))  # less than a record
+    else:
+        flip(path, places.get(name, path.stat().st_size // 2), 3)
     whole = verify(tmp_path / "cells")
     assert whole.problem_count > 0
     monkeypatch.setattr(dataset_check, "PART_ROWS", 100)
     assert verify(tmp_path / "cells") == whole
+
+
+@given(cuts=st.lists(st.integers(0, 40), max_size=6), lost=st.sets(st.integers(0, 39)))
+def test_facts_of_a_journal_are_the_same_in_any_pieces(
+    tmp_path_factory: pytest.TempPathFactory, cuts: list[int], lost: set[int]
+) -> None:
+    folder = tmp_path_factory.mktemp("pieces")
+    fields = {"stack": 0, "length": 8, "checksum": 1, "pixel_type": 0, "metadata_checksum": 2}
+    records = b"".join(
+        encode_hole(n)
+        if n in lost
+        else encode_frame(n, offset=100 * n, directory=100 * n + 50, time_ns=n % 2 or None, **fields)
+        for n in range(40)
+    )
+    (folder / JOURNAL_NAME).write_bytes(encode_journal_header("7", clean=True) + records)
+    content = read_journal(folder / JOURNAL_NAME)
+    bounds = [0, *sorted(cuts), 40]
+    pieces = [
+        replace(content.cut(slice(*ends)), end=ends[1], root_sha256=content.root_sha256)
+        for ends in itertools.pairwise(bounds)
+    ]
+    whole, parted = (JournalFacts.of(folder, found) for found in ([content], pieces))
+    assert parted.numbers.tolist() == whole.numbers.tolist() == [n for n in range(40) if n not in lost]
+    assert replace(parted, numbers=whole.numbers) == whole
+    assert whole.missing.count == len(lost)
 
 
 PEAK = """
