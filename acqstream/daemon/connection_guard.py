@@ -30,13 +30,15 @@ UNOPENED_BYTES = 4 * 2**20  # of a message before `open`: a header of 1 MiB, and
 CHECKS_IDLE = 2  # in a row over the limit, without a message between; before the first, every complete one was received
 CHECKS_BUSY = 20  # the same while messages of others wait: each connection has been served many times
 LOG_EVERY_S = 1.0
+MAX_EVENTS = 64  # in a turn of the loop: a flood of connections must leave it time for frames
+_ALL_EVENTS = 10_000  # more than the monitor keeps
 _EVENTS = zmq.Event.ACCEPTED | zmq.Event.DISCONNECTED
 
 
 class ConnectionGuard:
     """Watches the connections of one bound socket. Used by the loop only.
 
-    Connections beyond max_connections are shut down at once. max_message_bytes counts all parts of a message;
+    Of too many connections one without a run is shut down. max_message_bytes counts all parts of a message;
     unopened_bytes is the limit before an accepted `open`. measures: also watch the memory of the process.
     """
 
@@ -82,7 +84,7 @@ class ConnectionGuard:
         """
         connection = None
         if self.monitor is not None:
-            self._take_events(time.monotonic())
+            self._take_events(time.monotonic(), _ALL_EVENTS)
             with contextlib.suppress(zmq.ZMQError):  # the connection is closed
                 connection = self._connections.get(int(part.get(zmq.SRCFD)))
         return _permit_none if connection is None else connection.permit
@@ -98,7 +100,7 @@ class ConnectionGuard:
 
         is_drained: no complete message was waiting just before. lent_bytes: memory of the acquisitions.
         """
-        self._take_events(now_s)
+        self._take_events(now_s, MAX_EVENTS)
         if now_s - self._forgot_s >= FORGET_S:
             self._forgot_s = now_s
             self._forget_closed()
@@ -161,8 +163,10 @@ class ConnectionGuard:
         self._log("cut off", now_s, text)
         connection.shut_down()
 
-    def _take_events(self, now_s: float) -> None:
-        while self.monitor is not None and self.monitor.poll(0):
+    def _take_events(self, now_s: float, most: int) -> None:
+        for _ in range(most):
+            if self.monitor is None or not self.monitor.poll(0):
+                return
             event = recv_monitor_message(self.monitor)
             descriptor = int(event["value"])
             self._forget(descriptor)
@@ -185,24 +189,38 @@ class ConnectionGuard:
         connection = WatchedConnection.of(descriptor)
         if connection is None:
             return
-        if len(self._connections) >= self._max_connections:
-            self._refuse(connection, now_s)
-            if connection.is_cut_off:
-                return
+        is_full = len(self._connections) >= self._max_connections
         self._connections[descriptor] = connection
         if self._memory is not None:
             self._memory.add(connection)
+        if is_full:
+            self._make_room(descriptor, now_s)
 
-    def _refuse(self, connection: WatchedConnection, now_s: float) -> None:
-        """Shut down a connection that is one too many, where libzmq survives that; else log it and watch it."""
+    def _make_room(self, newest: int, now_s: float) -> None:
+        """Shut down one connection that no run needs, where libzmq survives that; else log that there are too many.
+
+        Other users of the PC and of the network may open as many as they like. So one goes that has said nothing, then
+        one without a run, the oldest first; the newest where all others have one. Local sockets are for their owner.
+        """
         self.n_refused += 1
         text = f"max_connections is {self._max_connections}, and as many are open"
         if not can_shut_down_foreign_sockets():
             self._log("refused", now_s, f"{text}; another one came, and cannot be refused on this system")
             return
-        self._log("refused", now_s, f"{text}; the newest is refused")
-        connection.shut_down()
-        connection.handle.close()
+        least = self._least(newest)
+        self._log("refused", now_s, f"{text}; {'the newest' if least == newest else 'one without a run'} is refused")
+        self._connections[least].shut_down()
+        self._forget(least)
+
+    def _least(self, newest: int) -> int:
+        """The descriptor of the connection that no run needs."""
+        least = newest
+        for descriptor, one in self._connections.items():
+            if one.is_tcp and not one.is_opened and not one.is_cut_off and descriptor != newest:
+                if not one.bytes_at_message and descriptor not in self._message_descriptors:
+                    return descriptor
+                least = descriptor if least == newest else least
+        return least
 
     def _log(self, kind: str, now_s: float, text: str) -> None:
         if now_s - self._logged_s.get(kind, -LOG_EVERY_S) >= LOG_EVERY_S:

@@ -14,6 +14,7 @@ from acqstream.errors import ConfigError, StorageError
 _FILE_ENDINGS = (".index", ".tif", ".txt", ".json", ".journal", ".xml")
 _CUBE_NAME = re.compile(r"(header|x[0-9]+)\.wkw")  # else a folder: cells.wkw
 _URL_MARKS = str.maketrans({sign: quote(sign) for sign in "%?#"})  # the library quotes all others
+_HTTP = ("http://", "https://")
 _NOT_THERE = (404, 410)  # of HTTP
 UNKNOWN_BYTES = -1
 
@@ -64,7 +65,12 @@ class RemotePath:
             from fsspec.core import url_to_fs
 
             # a cached listing would hide files written since
-            return cls(*url_to_fs(url, use_listings_cache=False))
+            options: dict[str, Any] = {"use_listings_cache": False}
+            if url.startswith(_HTTP):
+                from acqstream.storage.http_session import bounded_session
+
+                options["get_client"] = bounded_session
+            return cls(*url_to_fs(url, **options))
         except (ImportError, ValueError) as error:
             text = f"{url}: cannot be opened: {error}. Remote data need: pip install 'acqstream[fsspec]'"
             raise ConfigError(f"{text}, and what fsspec names for this kind of URL") from error

@@ -70,10 +70,16 @@ class ConnectionWatch:
         return WatchedProtocol(self._make_inner(), self)
 
     def add(self, one: WatchedProtocol) -> bool:
-        """Count a connection; False if there are too many."""
+        """Count a connection. Of too many, one that waits for a request is closed, the longest first; else False."""
         if len(self._connections) >= self._limits.connections:
             self.refused += 1
-            return False
+            waiting = [other for other in self._connections.values() if other.waits_since_s is not None]
+            if not waiting:
+                return False
+            longest = min(waiting, key=lambda other: other.waits_since_s or 0.0)
+            assert longest.transport is not None
+            longest.transport.abort()
+            longest.waits_since_s = None  # it goes in this turn of the loop, and another one for the next that comes
         self._connections[id(one.transport)] = one
         self.peak = max(self.peak, len(self._connections))
         return True

@@ -74,17 +74,21 @@ async def _stream(request: web.Request, state: PageState) -> web.StreamResponse:
     context: WebContext = request.app[CONTEXT]
     headers = {**_NO_STORE, "X-Accel-Buffering": "no", "Content-Type": "text/event-stream"}
     response = web.StreamResponse(headers=headers)
-    with context.gate.stream(), contextlib.suppress(ConnectionError):
+    with context.gate.stream(), contextlib.suppress(ConnectionError, TimeoutError):
         await response.prepare(request)
         if request.method == "HEAD":
             return response
         await response.write(f"retry: {RETRY_MS}\n\n".encode())
         reports = -1
-        while True:
-            try:
-                reports = await asyncio.wait_for(context.feed.wait_for_report(reports), QUIET_S)
-            except TimeoutError:
-                await response.write(b": quiet\n\n")
-                continue
-            await response.write(f"id: {reports}\nevent: status\ndata: {state.event}\n\n".encode())
+        async with asyncio.timeout(context.settings.limits.stream_s):
+            while True:
+                try:
+                    reports = await asyncio.wait_for(context.feed.wait_for_report(reports), QUIET_S)
+                except TimeoutError:
+                    await response.write(b": quiet\n\n")
+                    continue
+                await response.write(f"id: {reports}\nevent: status\ndata: {state.event}\n\n".encode())
+    transport = request.transport
+    if transport is not None and transport.get_write_buffer_size():  # the end of an answer would wait for its reader
+        transport.abort()
     return response

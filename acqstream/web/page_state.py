@@ -21,7 +21,7 @@ class PageState:
         self.host = socket.gethostname()
         self.files: PageFiles = load_page_files()
         self.shelf = DatasetShelf()
-        self.previews = Previews(self.shelf, context.run)
+        self.previews = Previews(self.shelf, context.run, context.gate.pace)
         self._texts: tuple[int, dict[str, Any], str] = (-1, {}, "")
 
     @property

@@ -31,13 +31,16 @@ from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.formats.ome_zarr.channels import omero_channels
 from acqstream.model.axes import AxisValue
 from acqstream.storage.boundary import following_links
+from acqstream.web.thinned_picture import MAX_BYTES, ChunkedPlane, ThinnedPicture
 
-MAX_FRAME_BYTES = 2**30
+MAX_FRAME_BYTES = 2**28  # of a compressed frame, which is decoded whole
 MAX_WALK = 4000  # frames that are looked at, from the newest back, for one of a channel and plane
 _CHANNEL = "channel"
 _OVERVIEW_SIDE = 1024
 _MAX_DOCUMENTS = 64  # looked at for each picture; chunks may lie beside them
+_MAX_CHUNK_BYTES = 2**27  # which is unpacked whole
 _MAX_FIRST_BYTES = 2**26  # of a first frame that is read
+_MAX_WHOLE_BYTES = 2**26  # of a frame; of a larger one some rows are read
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
@@ -74,11 +77,8 @@ class PictureSource(Protocol):
         Raises FrameNotFound.
         """
 
-    def pixels(self, place: FramePlace) -> NDArray[Any]:
-        """The pixels (Y, X) or (Y, X, 3). Raises DatasetError."""
-
-    def steps(self) -> tuple[int, int]:
-        """Stored pixels along (y, x) that one pixel of `pixels` stands for."""
+    def picture(self, place: FramePlace) -> ThinnedPicture:
+        """The pixels (Y, X) or (Y, X, 3), of a large plane some of them. Its parts read files; raises DatasetError."""
 
     def value(self, place: FramePlace, y: int, x: int) -> list[int | float]:
         """The stored value at a pixel, of RGB three values; empty outside of the frame. Raises DatasetError."""
@@ -172,12 +172,18 @@ class FramePictures:
                 return row
         raise FrameNotFound(f"{self._reader.path}: no such frame among the newest {MAX_WALK}")
 
-    def pixels(self, place: FramePlace) -> NDArray[Any]:
-        self._stored(place)
-        return self._reader.read_pixels(place.number)
+    def picture(self, place: FramePlace) -> ThinnedPicture:
+        stored = self._stored(place)
+        if stored.payload_bytes <= _MAX_WHOLE_BYTES or not stored.is_plain:
+            return ThinnedPicture.of(self._reader.read_pixels(place.number))
+        height, width, *samples = stored.shape
+        rows = ChunkedPlane((height, width), (1, width), stored.payload_bytes // height)
 
-    def steps(self) -> tuple[int, int]:
-        return 1, 1
+        def read(y: slice, x: slice) -> NDArray[Any]:
+            numbers = range(height)[y]
+            return np.stack([self._reader.read_rows(place.number, row, row + 1)[0, x] for row in numbers])
+
+        return rows.read(samples, stored.pixel_type.numpy_dtype, read)
 
     def value(self, place: FramePlace, y: int, x: int) -> list[int | float]:
         stored = self._stored(place)
@@ -197,8 +203,8 @@ class FramePictures:
 
     def _stored(self, place: FramePlace) -> StoredFrame:
         _, stored = self._reader.stored_frame(place.number)
-        if stored.payload_bytes > MAX_FRAME_BYTES:
-            raise UnsupportedFeature(f"{self._reader.path}: a frame of {stored.payload_bytes} bytes is not drawn")
+        if stored.payload_bytes > MAX_FRAME_BYTES and not stored.is_plain:
+            raise UnsupportedFeature(f"{self._reader.path}: a frame of {stored.payload_bytes} bytes is not unpacked")
         return stored
 
     def close(self) -> None:
@@ -222,7 +228,7 @@ class ArrayPictures:
             self._dataset.refresh()
 
     def axes(self) -> dict[str, Sequence[AxisValue]]:
-        return {name: list(values) for name, values in small_array(self._dataset, {}).values.items()}
+        return small_array(self._dataset, {}).values  # no copies: an axis may claim any length
 
     def shape(self) -> tuple[tuple[int, ...], str, int | None]:
         level = self._dataset.levels[0]
@@ -249,24 +255,30 @@ class ArrayPictures:
             return sorted((name, one.st_ino, one.st_mtime_ns, one.st_size) for name, one in found)
         return []
 
-    def pixels(self, place: FramePlace) -> NDArray[Any]:
+    def picture(self, place: FramePlace) -> ThinnedPicture:
         with self._lock:
             array = small_array(self._dataset, {}, _OVERVIEW_SIDE)
-            if not array.layout.pixels:
-                raise UnsupportedFeature(f"{self._dataset.path}: a picture needs y and x as the last axes")
-            thinned = slice(None, None, _thinning(array))
-            return np.asarray(array[(*_position(array, place), thinned, thinned)])
-
-    def steps(self) -> tuple[int, int]:
-        with self._lock:
             factors = small_factors(self._dataset, _OVERVIEW_SIDE)
-            step = _thinning(small_array(self._dataset, {}, _OVERVIEW_SIDE))
-        return factors[Y] * step, factors[X] * step
+        if not array.layout.pixels:
+            raise UnsupportedFeature(f"{self._dataset.path}: a picture needs y and x as the last axes")
+        outer, samples = _position(array, place), array.shape[len(array.values) + 2 :]
+        plane = _chunked_plane(array, self._dataset)
+        if is_by_rows := array.layout.is_stitched and plane.cost(plane.least_step)[1] > MAX_BYTES:
+            width = plane.chunk[1]
+            plane = ChunkedPlane(plane.shape, (1, width), width * array.dtype.itemsize * math.prod(samples))
+
+        def read(y: slice, x: slice) -> NDArray[Any]:
+            if not is_by_rows:
+                return np.asarray(array[(*outer, y, x)])
+            return np.stack([array[(*outer, row, x)] for row in range(plane.shape[0])[y]])
+
+        drawn = plane.read(samples, array.dtype, read)
+        return replace(drawn, steps=(factors[Y] * drawn.steps[0], factors[X] * drawn.steps[1]))
 
     def value(self, place: FramePlace, y: int, x: int) -> list[int | float]:
         with self._lock:
             array = level_arrays(self._dataset, {})[0]
-            height, width = (len(axis.values) for axis in array.layout.pixels[:2])
+            height, width = _chunked_plane(array, self._dataset).shape
             if not (0 <= y < height and 0 <= x < width):
                 return []
             return _values_of(array[(*_position(array, place), y, x)])
@@ -301,13 +313,17 @@ def frame_identity(reader: NDTiffReader) -> str:
 
 def _position(array: LevelArray, place: FramePlace) -> tuple[int, ...]:
     """The indices of a place along the outer axes of an array."""
-    return tuple(list(values).index(place.key[name]) for name, values in array.values.items())
+    return tuple(values.index(place.key[name]) for name, values in array.values.items())
 
 
-def _thinning(array: LevelArray) -> int:
-    """Every pixel of this number along y and x is drawn."""
-    side = max(len(axis.values) for axis in array.layout.pixels[:2])
-    return -(-side // (2 * _OVERVIEW_SIDE))
+def _chunked_plane(array: LevelArray, dataset: Dataset) -> ChunkedPlane:
+    """A plane along y and x; its chunks may reach along other axes, too. Raises UnsupportedFeature for huge ones."""
+    chunk, n_outer = array.layout.chunk_shape, len(array.layout.outer)
+    chunk_bytes = math.prod(chunk) * array.dtype.itemsize
+    if chunk_bytes > _MAX_CHUNK_BYTES and not array.layout.is_stitched:
+        raise UnsupportedFeature(f"{dataset.path}: a chunk of {chunk_bytes} bytes is not drawn, {_MAX_CHUNK_BYTES} are")
+    height, width = (len(axis.values) for axis in array.layout.pixels[:2])
+    return ChunkedPlane((height, width), (chunk[n_outer], chunk[n_outer + 1]), chunk_bytes)
 
 
 def _values_of(pixel: NDArray[Any]) -> list[int | float]:

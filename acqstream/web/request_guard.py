@@ -59,6 +59,9 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     except AcqStreamError as error:
         logger.warning("cannot answer %s: %s", request.method, error)
         return _plain(500, "the dataset cannot be read; the log of the server has the reason")
+    except MemoryError as error:  # of a file that claims to be large, where no bound of ours was met first
+        logger.warning("cannot answer %s: %r", request.method, error)
+        return _plain(503, "there is no memory for this answer", {"Cache-Control": "no-store"})
     finally:
         context.watch.end_request(request.transport)
 

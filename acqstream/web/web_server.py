@@ -24,7 +24,7 @@ from acqstream.storage.socket_names import take_over
 from acqstream.web.app import make_app
 from acqstream.web.connection_watch import ConnectionWatch
 from acqstream.web.daemon_feed import feeding
-from acqstream.web.malformed_requests import LOGGER, MalformedRequests
+from acqstream.web.malformed_requests import LOGGERS, MalformedRequests
 from acqstream.web.metrics import WebMetrics
 from acqstream.web.request_gate import RequestGate
 from acqstream.web.served_dataset import OpenDatasets
@@ -104,8 +104,9 @@ async def serving(settings: WebSettings) -> AsyncIterator[tuple[str, WebContext]
             shutdown_timeout=_END_S,
         )
         malformed = MalformedRequests()
-        logging.getLogger(LOGGER).addFilter(malformed)
-        undo.callback(logging.getLogger(LOGGER).removeFilter, malformed)
+        for name in LOGGERS:
+            logging.getLogger(name).addFilter(malformed)
+            undo.callback(logging.getLogger(name).removeFilter, malformed)
         await runner.setup()
         undo.push_async_callback(runner.cleanup)
         server, url = await _listen(settings, watch.make_protocol)

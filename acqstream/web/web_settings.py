@@ -33,6 +33,7 @@ class WebLimits:
     connections: int = 256
     requests: int = 64
     streams: int = 64
+    stream_s: float = 90.0
     sending_bytes: int = field(default_factory=lambda: min(512 * MIB, usable_memory_bytes() // 8))
     memory_bytes: int = field(default_factory=lambda: min(256 * MIB, usable_memory_bytes() // 16))
     header_bytes: int = 8190

@@ -139,23 +139,103 @@ def test_messages_that_wait_while_the_daemon_is_busy_are_no_suspects(guarded: Gu
 
 
 def test_too_many_are_refused_until_others_go(guarded: Guarded) -> None:
+    """First one that has said nothing, then one without a run, the oldest first; at last the newest."""
     with contextlib.ExitStack() as stack:
-        for _ in range(4):
-            stack.enter_context(RawPeer(guarded.port))
+        peers = [stack.enter_context(RawPeer(guarded.port)) for _ in range(4)]
         wait_for_connections(guarded, 4)
-        extra = stack.enter_context(socket.create_connection(("127.0.0.1", guarded.port), timeout=10))
-        turn_until(guarded, lambda: guarded.guard.n_refused == 1, "the fifth is refused")
+        for peer in peers[:2]:
+            peer.send_part(b"open", more=False)
+            turn_until_read(guarded, permits=peer is peers[1])
+        peers += [stack.enter_context(RawPeer(guarded.port))]
+        turn_until(guarded, lambda: guarded.guard.n_refused == 1, "one has to go")
         if sys.platform == "win32":  # libzmq would end the process
             assert len(guarded.guard) == 5
             return
-        with contextlib.suppress(ConnectionResetError):
-            while extra.recv(4096):
-                pass
-        assert len(guarded.guard) == 4
+        gone: list[int] = []
+
+        def has_one_more_gone() -> bool:
+            guarded.turn()
+            gone[:] = [number for number, peer in enumerate(peers) if is_closed(peer.socket)]
+            return len(gone) == guarded.guard.n_refused
+
+        until(has_one_more_gone, "it is gone")
+        assert gone == [2], "the oldest that has said nothing"
+        for expected in ([2, 3], [2, 3, 4], [2, 3, 4, 5]):
+            peers += [stack.enter_context(RawPeer(guarded.port))]
+            until(has_one_more_gone, "one more is gone")
+            assert gone == expected
+            assert len(guarded.guard) == 4
     wait_for_connections(guarded, 0)
     with RawPeer(guarded.port):
         wait_for_connections(guarded, 1)
-    assert guarded.guard.n_refused == 1
+    assert guarded.guard.n_refused == 4
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="connections cannot be refused there")
+def test_all_that_have_said_something_go_before_those_with_a_run(guarded: Guarded) -> None:
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(RawPeer(guarded.port)) for _ in range(4)]
+        wait_for_connections(guarded, 4)
+        for number, peer in enumerate(peers):
+            peer.send_part(b"open", more=False)
+            turn_until_read(guarded, permits=number in (0, 2))
+        guarded.turn()
+        for expected in ([1], [1, 3]):
+            peers += [stack.enter_context(RawPeer(guarded.port))]
+            peers[-1].send_part(b"open", more=False)
+            turn_until_read(guarded, permits=True)
+            assert [number for number, peer in enumerate(peers) if is_closed(peer.socket)] == expected
+        newest = stack.enter_context(socket.create_connection(("127.0.0.1", guarded.port), timeout=10))
+        turn_until(guarded, lambda: is_closed(newest), "all others have a run")
+
+
+def turn_until_read(guarded: Guarded, *, permits: bool) -> None:
+    """Until the next message is there; permits: it is an `open` that is accepted."""
+
+    def is_waiting() -> bool:
+        guarded.guard.check(guarded.now_s, is_drained=True)
+        return guarded.router.poll(0) != 0
+
+    until(is_waiting, "a message")
+    guarded.router.recv()
+    part = guarded.router.recv(copy=False)
+    guarded.guard.note(part)
+    if permits:
+        guarded.guard.permission(part)()
+    guarded.turn()
+
+
+def is_closed(one: socket.socket) -> bool:
+    """Whether the other end has closed it; what it has sent is dropped."""
+    one.setblocking(False)
+    try:
+        while one.recv(65536):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        pass
+    finally:
+        one.settimeout(10)
+    return True
+
+
+def test_a_flood_leaves_the_loop_time(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes some events in a turn; but before a run is permitted, all that came before its request."""
+    monkeypatch.setattr(connection_guard, "MAX_EVENTS", 2)
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(RawPeer(guarded.port)) for _ in range(4)]
+        assert guarded.guard.monitor is not None
+        assert guarded.guard.monitor.poll(10_000)
+        guarded.turn()
+        assert len(guarded.guard) <= 2
+        peers[3].send_part(b"open", more=False)
+        assert guarded.router.poll(10_000)
+        guarded.router.recv()
+        permit = guarded.guard.permission(guarded.router.recv(copy=False))
+        assert len(guarded.guard) == 4
+        permit()
+        assert [one.is_opened for one in guarded.guard._connections.values()] == [False, False, False, True]
 
 
 def test_where_none_can_be_refused_all_are_counted(
@@ -174,7 +254,7 @@ def test_where_none_can_be_refused_all_are_counted(
 def test_what_the_monitor_did_not_tell_is_found(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
     peer = RawPeer(guarded.port)
     wait_for_connections(guarded, 1)
-    monkeypatch.setattr(guarded.guard, "_take_events", lambda _now_s: None)
+    monkeypatch.setattr(guarded.guard, "_take_events", lambda _now_s, _most: None)
     peer.__exit__(None, None, None)
     wait_for_connections(guarded, 0)
 

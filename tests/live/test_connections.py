@@ -188,7 +188,7 @@ def _is_answered(one: socket.socket, wanted: bytes) -> bool:
 
 
 def test_hundreds_of_connections(small_daemon: DaemonProcess) -> None:
-    """200 are served; those above the bound are shut down; when they are gone, others may come."""
+    """200 are served; of those above the bound some are shut down that said nothing."""
     with contextlib.ExitStack() as stack:
         peers = [stack.enter_context(WireClient(small_daemon.endpoint)) for _ in range(200)]
         for one in peers:
@@ -196,9 +196,44 @@ def test_hundreds_of_connections(small_daemon: DaemonProcess) -> None:
         for _ in range(MAX_CONNECTIONS - 200 + 10):
             with contextlib.suppress(ConnectionError):  # refused
                 stack.enter_context(RawPeer(small_daemon.port))
-        until(lambda: "the newest is refused" in small_daemon.output(), "one is refused")
+        until(lambda: "one without a run is refused" in small_daemon.output(), "one is refused")
         for one in peers[::20]:
             assert one.hello()["t"] == "welcome"
+    until(lambda: _is_served(small_daemon), "a place for a new connection")
+
+
+@pytest.mark.parametrize("says", [False, True], ids=["nothing", "ping"])
+def test_a_flood_of_connections_costs_nobody_a_run(small_daemon: DaemonProcess, says: bool) -> None:
+    """More than the daemon has places for, held open, and new ones for those that are shut down, by tcp as the run."""
+    stop = threading.Event()
+    held: list[RawPeer] = []
+
+    def flood() -> None:
+        while not stop.is_set():
+            with contextlib.suppress(OSError):
+                held.append(RawPeer(small_daemon.port))
+                if says:
+                    held[-1].send_part(b'{"t":"ping"}', more=False)
+            if len(held) > 2 * MAX_CONNECTIONS:
+                held.pop(0).socket.close()
+
+    threads = [threading.Thread(target=flood) for _ in range(2)]
+    for one in threads:
+        one.start()
+    until(lambda: len(held) > MAX_CONNECTIONS, "all places are taken")
+    try:
+        with acqstream.create("cells", endpoint=small_daemon.endpoint, transport="tcp", on_exists="number") as run:
+            for number in range(200):
+                run.put(np.full((64, 64), number, np.uint16), time=number)
+                time.sleep(0.005)
+        assert run.receipt is not None
+        assert (run.receipt.status, run.receipt.stored) == ("completed", 200)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        for peer in held:
+            peer.socket.close()
     until(lambda: _is_served(small_daemon), "a place for a new connection")
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 from contextlib import suppress
 
 import pytest
 
-from acqstream.web.malformed_requests import LOGGER, MalformedRequests
+from acqstream.web.malformed_requests import LOGGERS, MalformedRequests
 from tests.web.web_process import Site, web_process
 
 TOKEN = "a-token-of-some-length"
@@ -60,7 +61,7 @@ def test_they_are_counted_once_a_minute_and_other_errors_pass(caplog: pytest.Log
     from aiohttp.http_exceptions import BadHttpMessage
 
     times = iter([0.0, 1.0, 59.0, 61.0])
-    logger, malformed = logging.getLogger(LOGGER), MalformedRequests(lambda: next(times))
+    logger, malformed = logging.getLogger(LOGGERS[0]), MalformedRequests(lambda: next(times))
     logger.addFilter(malformed)
     try:
         for _ in range(4):
@@ -72,3 +73,26 @@ def test_they_are_counted_once_a_minute_and_other_errors_pass(caplog: pytest.Log
     assert counts == ["1", "3", "a"]
     assert "secret" not in caplog.text
     assert "here" in caplog.text
+
+
+def test_a_lack_of_descriptors_is_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """asyncio writes a traceback for each connection that it cannot accept."""
+    found = logging.getLogger(LOGGERS[1])
+    counted = MalformedRequests(lambda: 0.0)
+    found.addFilter(counted)
+    try:
+        for _ in range(100):
+            try:
+                raise OSError(errno.EMFILE, "Too many open files")
+            except OSError:
+                found.exception("socket.accept() out of system resource")
+        try:
+            raise OSError(errno.EIO, "Input/output error")
+        except OSError:
+            found.exception("another one")
+    finally:
+        found.removeFilter(counted)
+    assert [record.getMessage() for record in caplog.records] == [
+        "1 connections could not be accepted for want of descriptors (`ulimit -n`) since the last such line",
+        "another one",
+    ]

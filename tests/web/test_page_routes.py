@@ -6,6 +6,7 @@ import http.client
 import io
 import json
 import math
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import acqstream
 from acqstream.cli.main import main
 from acqstream.web.request_count import layout_of
+from acqstream.web.web_settings import WebLimits
 from tests.live.daemon_process import DaemonProcess
 from tests.log.make_frames import frame_of, write_log
 from tests.waiting import WAIT_S, until
@@ -354,6 +356,27 @@ def test_one_question_a_second_however_many_pages(live_site: Site) -> None:
     assert feed.n_reports - before <= 8
     for stream in streams:
         stream.close()
+
+
+def test_streams_that_nobody_reads_are_cut(data: Path) -> None:
+    """They end after a time as all do, and a page opens its next one: so nobody takes all places for ever."""
+    with web_thread(data, limits=WebLimits(streams=2, stream_s=1.0)) as site:
+        assert site.context is not None
+        unread = []
+        for _ in range(2):
+            one = socket.socket()
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            one.connect(("127.0.0.1", site.port))
+            one.sendall(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            unread.append(one)
+        until(lambda: site.context.gate.streams == 2, "both are open")  # type: ignore[union-attr]
+        assert site.ask("/api/events").status == 503
+        events = until(lambda: (one := Events(site)).answer.status == 200 and one, "a place for another one")
+        assert events.next_texts()
+        while events.answer.readline():  # a whole answer, which a browser takes for a reason to ask again
+            pass
+        for one in unread:
+            one.close()
 
 
 def test_a_picture_is_rendered_once_for_all_who_look(daemon: DaemonProcess, live_site: Site) -> None:

@@ -51,7 +51,7 @@ def test_the_newest_frame_with_these_axes(folder: Path, fixed: Mapping[str, Any]
     assert isinstance(source, FramePictures)
     place = source.find(fixed)
     assert place.key == expected
-    assert np.array_equal(source.pixels(place), frame_at(**expected).image)
+    assert np.array_equal(source.picture(place).complete(), frame_at(**expected).image)
     assert source.shape() == ((32, 48), "uint16", 12)
     assert source.axes() == {"time": [0, 1, 2], "channel": ["DAPI", "GFP"], "z": [0, 1, 2, 3]}
     assert [look.name for look in source.looks()] == ["DAPI", "GFP"]
@@ -73,7 +73,7 @@ def test_stored_values(folder: Path) -> None:
     image = frame_at(time=2, channel="DAPI", z=3).image
     assert [source.value(place, y, x) for y, x in ((0, 0), (31, 47))] == [[image[0, 0]], [image[31, 47]]]
     assert [source.value(place, y, x) for y, x in ((32, 0), (0, 48), (-1, 0))] == [[], [], []]
-    assert (source.steps(), source.pixel_um()) == ((1, 1), None)
+    assert (source.picture(place).steps, source.pixel_um()) == ((1, 1), None)
     source.close()
 
 
@@ -115,14 +115,15 @@ def test_tiles_are_one_picture(tmp_path: Path) -> None:
     write_log(tmp_path / "tiles", frames[:-1], tiles=TileSpec((0, 0)))
     source = open_pictures(tmp_path / "tiles")
     assert isinstance(source, ArrayPictures)
-    pixels = source.pixels(source.find({}))
+    picture = source.picture(source.find({}))
+    pixels = picture.complete()
     assert pixels.shape == (80, 150)
     assert np.array_equal(pixels[40:, 50:100], frames[4].image)
     assert not pixels[40:, 100:].any()
     place = source.find({})
     assert source.value(place, 45, 53) == [frames[4].image[5, 3]]
     assert [source.value(place, y, x) for y, x in ((79, 149), (80, 0), (0, 150))] == [[0], [], []]
-    assert (source.steps(), source.pixel_um()) == ((1, 1), None)
+    assert (picture.steps, source.pixel_um()) == ((1, 1), None)
     source.close()
 
 
@@ -130,7 +131,8 @@ def test_values_under_a_thinned_picture(tmp_path: Path) -> None:
     write_log(tmp_path / "tiles", [frame_of(0, (1100, 2100), axes={"row": 0, "column": 0})], tiles=TileSpec((0, 0)))
     source = open_pictures(tmp_path / "tiles")
     place = source.find({})
-    pixels, steps = source.pixels(place), source.steps()
+    picture = source.picture(place)
+    pixels, steps = picture.complete(), picture.steps
     assert (pixels.shape, steps) == ((550, 1050), (2, 2))
     assert source.value(place, 7 * steps[0], 9 * steps[1]) == [pixels[7, 9]]
     source.close()

@@ -17,6 +17,7 @@ from acqstream.errors import CorruptDataset
 from acqstream.web.picture_source import FramePlace
 from acqstream.web.previews import MAX_IN_PROGRESS, MAX_KEPT_BYTES, Preview, PreviewRequest, Previews
 from acqstream.web.request_gate import GateClosed
+from acqstream.web.thinned_picture import ThinnedPicture
 from tests.waiting import WAIT_S
 
 FOLDER = Path("cells")
@@ -33,6 +34,8 @@ class CountedFrames:
         self.gate.set()
         self.is_damaged = False
         self.n_read = 0
+        self.n_parts = 0
+        self.paced: list[int] = []
 
     @property
     def count(self) -> int:
@@ -42,6 +45,9 @@ class CountedFrames:
     def borrow(self, _folder: Path) -> Iterator[CountedFrames]:
         yield self
 
+    async def pace(self, count: int) -> None:
+        self.paced.append(count)
+
     def axes(self) -> Mapping[str, Sequence[Any]]:
         return {"time": range(self.newest + 1)}
 
@@ -49,15 +55,18 @@ class CountedFrames:
         number = fixed.get("time", self.newest)
         return FramePlace({"time": number}, number, f"tag{number}")
 
-    def pixels(self, place: FramePlace) -> np.ndarray:
+    def picture(self, place: FramePlace) -> ThinnedPicture:
         assert self.gate.wait(WAIT_S)
         self.n_read += 1
         if self.is_damaged:
             raise CorruptDataset("bytes are missing", path="cells")
-        return np.random.default_rng(place.number).integers(0, 4096, (64, 64)).astype(np.uint16)
+        pixels = np.random.default_rng(place.number).integers(0, 4096, (64, 64)).astype(np.uint16)
+        return ThinnedPicture(pixels, (1, 3), self._parts())
 
-    def steps(self) -> tuple[int, int]:
-        return 1, 3
+    def _parts(self) -> Iterator[int]:
+        for _ in range(self.n_parts):
+            self.n_read += 1
+            yield 7
 
     def shape(self) -> tuple[tuple[int, ...], str, int | None]:
         return (64, 64), "uint16", 12
@@ -77,7 +86,7 @@ def run(frames: CountedFrames, body: Callable[[Previews], Awaitable[None]], thre
             async def in_thread(function: Callable[..., Preview], *arguments: Any) -> Preview:
                 return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
 
-            kept.append(Previews(frames, in_thread))  # type: ignore[arg-type]
+            kept.append(Previews(frames, in_thread, frames.pace))  # type: ignore[arg-type]
             try:
                 await body(kept[0])
             finally:
@@ -115,6 +124,31 @@ def test_the_newest_frame_is_looked_for_four_times_a_second(monkeypatch: pytest.
             now[0] += 1 / 16
 
     assert run(frames, body).n_rendered == 4
+
+
+def test_a_picture_in_parts_keeps_the_rate_and_ends_when_all_have_left() -> None:
+    frames = CountedFrames()
+    frames.n_parts = 1000
+
+    async def body(previews: Previews) -> None:
+        found = await previews.get(asked())
+        assert found.steps == (1, 3)
+        assert frames.paced == [7] * 1000
+        frames.n_parts, frames.n_read, frames.newest = 10**9, 0, 1
+        task = asyncio.ensure_future(previews.get(asked(fixed=(("time", "1"),))))
+        other = asyncio.ensure_future(previews.get(asked(fixed=(("time", "1"),))))
+        while frames.n_read < 10:
+            await asyncio.sleep(0)
+        task.cancel()
+        before = frames.n_read
+        while frames.n_read < before + 10:  # the other one is waiting
+            await asyncio.sleep(0)
+        other.cancel()
+        while previews.n_in_progress:
+            await asyncio.sleep(0)
+        assert previews.n_rendered == 1
+
+    run(frames, body)
 
 
 def test_a_picture_is_kept_for_who_asks_later() -> None:

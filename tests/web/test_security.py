@@ -224,18 +224,48 @@ def test_a_token_file_for_a_group(tmp_path):
 
 
 def test_too_many_connections_are_closed(data):
+    """The one that says nothing for longest goes, so that a stranger's connections keep nobody out."""
     with web_thread(data, limits=WebLimits(connections=4)) as site:
-        opened = [socket.create_connection(("127.0.0.1", site.port), timeout=WAIT_S) for _ in range(4)]
+        opened = [socket.create_connection(("127.0.0.1", site.port), timeout=WAIT_S)]
         try:
+            until(lambda: len(site.context.watch) == 1, "the first one")
+            opened += [socket.create_connection(("127.0.0.1", site.port), timeout=WAIT_S) for _ in range(3)]
             until(lambda: len(site.context.watch) == 4, "four connections")
-            with socket.create_connection(("127.0.0.1", site.port), timeout=WAIT_S) as more:
-                assert _is_closed(more)
-            assert site.context.watch.refused == 1
+            for number in range(1, 3):
+                opened.append(socket.create_connection(("127.0.0.1", site.port), timeout=WAIT_S))
+                until(lambda number=number: site.context.watch.refused == number, "one is too many")
+            assert _is_closed(opened[0])
+            assert site.ask("/data/cells.n5/attributes.json").status == 200
+            assert len(site.context.watch) <= 4
         finally:
             for one in opened:
                 one.close()
         until(lambda: len(site.context.watch) == 0, "all connections are gone")
-        assert site.ask("/data/cells.n5/attributes.json").status == 200
+
+
+def test_connections_with_requests_are_not_closed_for_new_ones(data):
+    """Where all are being answered, the newest has to wait."""
+    with web_thread(data, limits=WebLimits(connections=2)) as site:
+        streams = [socket.create_connection(("127.0.0.1", site.port), timeout=WAIT_S) for _ in range(2)]
+        for one in streams:
+            one.sendall(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert one.recv(15).startswith(b"HTTP/1.1 200")
+        with socket.create_connection(("127.0.0.1", site.port), timeout=WAIT_S) as more:
+            assert _is_closed(more)
+        for one in streams:
+            assert not _is_closed_now(one)
+            one.close()
+
+
+def _is_closed_now(one: socket.socket) -> bool:
+    """Whether the other end has closed it; what it has sent does not matter."""
+    one.setblocking(False)
+    try:
+        while one.recv(65536):
+            pass
+    except BlockingIOError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /data/", b"GET / HTTP/1.1\r\nHost: local"])
