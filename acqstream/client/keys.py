@@ -9,6 +9,7 @@ from pathlib import Path
 from acqstream.client.machine import is_loopback
 from acqstream.errors import AcqStreamError, ConfigError
 from acqstream.storage.json_file import read_small_file
+from acqstream.storage.path_trust import distrust
 from acqstream.storage.private_file import write_private
 
 SERVER_KEY_VARIABLE = "ACQSTREAM_SERVER_KEY"
@@ -54,7 +55,8 @@ def curve_keys(
 def make_keys(folder: Path, name: str) -> tuple[Path, Path]:
     """A new pair: NAME.key, to be given away, and NAME.key_secret, which only this user can read.
 
-    Raises ConfigError if there are keys of that name, OSError if the folder cannot be written to.
+    Raises ConfigError if there are keys of that name, or a stranger could replace them; OSError if the folder cannot be
+    written to.
     """
     from zmq.auth import create_certificates
 
@@ -65,6 +67,8 @@ def make_keys(folder: Path, name: str) -> tuple[Path, Path]:
     mask = os.umask(0o077)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if stranger := distrust(folder.absolute() / name):
+            raise ConfigError(f"{folder}: {stranger}; name a folder of your own")
         write_private(paths[1], b"")  # first, as the content that follows keeps its access list
         create_certificates(folder, name)
     finally:

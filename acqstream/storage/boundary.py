@@ -44,9 +44,13 @@ def check_boundary(path: Path, descriptor: int) -> None:
 
 
 def leads_out(*parts: str) -> bool:
-    """Return True if a path made of these parts may lie outside of the folder where it begins."""
+    """Return True if a path made of these parts may lie outside of the folder where it begins, or names no file."""
     depth = 0
     for part in parts:
+        try:
+            os.fsencode(part)
+        except UnicodeEncodeError:  # half a surrogate pair, which JSON can bring in
+            return True
         if part.startswith(("/", "\\")) or "://" in part or "\0" in part or Path(part).is_absolute():
             return True
         for name in part.replace("\\", "/").split("/"):

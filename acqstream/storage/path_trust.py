@@ -19,8 +19,8 @@ def distrust(path: Path) -> str:
 
     Strangers are all users but root and the present one. A folder that is writable for its owner or group only vouches
     for its entries of any owner: root made /run/acqstream for the account of the service. In a folder where all
-    users may write, which must have the sticky bit (/tmp), entries of root and of the present user count only. Also
-    empty where nothing exists at the path, and on systems without user ids (Windows).
+    users may write, which must have the sticky bit (/tmp), entries of root and of the present user count only. What
+    does not exist yet is judged by the folders that do. Empty on systems without user ids (Windows).
     """
     user = effective_user_id()
     if user is None:
@@ -35,9 +35,9 @@ def distrust(path: Path) -> str:
                 folder = folder.parent
                 continue
             entry, mode = folder / name, folder.stat().st_mode
-            status = entry.lstat()
             if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
                 return f"all users may write in {folder} (mode {stat.S_IMODE(mode):04o})"
+            status = entry.lstat()
             if mode & stat.S_IWOTH and status.st_uid not in trusted:
                 return f"{entry} belongs to user {status.st_uid}, in a folder where all users may write"
             if not stat.S_ISLNK(status.st_mode):

@@ -6,6 +6,7 @@ words in `capabilities` name further abilities.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, Protocol
 
@@ -118,6 +119,8 @@ def check_key(key: str) -> str:
     """The key. Raises ValueError if it is not a relative path of plain parts."""
     if not key or key.startswith("/") or "\\" in key or "\0" in key or any(_is_odd(part) for part in key.split("/")):
         raise ValueError(f"{key!r} is not a key: expected a relative path of plain names such as '0/1/c.json'")
+    if not key.isascii():
+        os.fsencode(key)  # raises UnicodeEncodeError, a ValueError, for half a surrogate pair
     return key
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from acqstream.errors import ConfigError, FileMissing, StorageError
 from acqstream.storage.json_file import read_small_file
+from acqstream.storage.path_trust import distrust
 from acqstream.storage.platform import exposure
 from acqstream.storage.private_file import write_private
 
@@ -20,8 +21,10 @@ _GROUP_MODE = 0o640
 def read_or_make_token(path: Path, *, for_group: bool = False) -> str:
     """The token in a file, which is made if it is missing: for its owner, or for its owner and group.
 
-    Raises ConfigError for a file that every user of the PC can read, or that holds no token; StorageError.
+    Raises ConfigError for a file that every user of the PC can read or replace, or that holds no token; StorageError.
     """
+    if stranger := distrust(path):
+        raise ConfigError(f"token file {path}: {stranger}; name one in a folder of your own")
     try:
         content = read_small_file(path, _MAX_BYTES)
     except FileMissing:

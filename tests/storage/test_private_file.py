@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from acqstream.storage import private_file
 from acqstream.storage.platform import FILES
 from acqstream.storage.private_file import write_private
 
@@ -59,3 +60,18 @@ def test_an_old_file_is_removed_as_our_files_are(tmp_path: Path, monkeypatch: py
     write_private(path, b"new")
     assert removed == [str(path)]
     assert path.read_bytes() == b"new"
+
+
+@POSIX
+def test_what_a_stranger_puts_in_its_place_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder of others, between the creation and the content."""
+    path, other = tmp_path / "secret", tmp_path / "other"
+    other.write_bytes(b"keep")
+
+    def create(name: Path) -> None:
+        name.symlink_to(other)
+
+    monkeypatch.setattr(private_file, "create_private", create)
+    with pytest.raises(OSError, match="link"):
+        write_private(path, b"abc")
+    assert other.read_bytes() == b"keep"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from acqstream.client.keys import make_keys
 from acqstream.errors import ConfigError
 from acqstream.web.token_file import read_or_make_token
 from acqstream.web.web_server import check_settings
@@ -221,6 +222,23 @@ def test_a_token_file_for_a_group(tmp_path):
     path.write_text("short\n")
     with pytest.raises(ConfigError, match="letters"):
         read_or_make_token(path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="access lists are not modes")
+def test_a_token_file_that_a_stranger_can_replace(tmp_path):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    for is_made in (False, True):
+        if is_made:
+            (shared / "token").write_text("a-token-of-some-length")
+            (shared / "token").chmod(0o600)
+        with pytest.raises(ConfigError, match="all users may write"):
+            read_or_make_token(shared / "token")
+        assert [one.name for one in shared.iterdir()] == ["token"] * is_made
+    with pytest.raises(ConfigError, match="all users may write"):
+        make_keys(shared, "server")
+    assert [one.name for one in shared.iterdir()] == ["token"]
 
 
 def test_too_many_connections_are_closed(data):
