@@ -9,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 
+from acqstream.errors import ConfigError
 from acqstream.storage.patient_output import PatientOutput, never_wait_for_output
 
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
@@ -50,12 +51,16 @@ def _open(path: Path) -> io.FileIO:
 
 
 def start_logging(path: Path | None, *, has_console: bool = True) -> None:
-    """Log to stderr where it exists (pythonw.exe has none), and to the file. Raises OSError if it cannot be opened.
+    """Log to stderr where it exists (pythonw.exe has none), and to the file. Raises ConfigError if it cannot.
 
     has_console=False: to the file alone. No thread waits for a write to either, nor for printed output.
     """
     never_wait_for_output()
     handlers: list[logging.Handler] = [logging.StreamHandler()] if has_console and sys.stderr is not None else []
     if path is not None:
-        handlers.append(logging.StreamHandler(PatientOutput("log", LogFile(path).write).stream()))
+        try:
+            file = LogFile(path)
+        except OSError as error:
+            raise ConfigError(f"cannot write the log {path}: {error.strerror or error}") from error
+        handlers.append(logging.StreamHandler(PatientOutput("log", file.write).stream()))
     logging.basicConfig(level=logging.INFO, format=FORMAT, handlers=handlers)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from acqstream.model.notice_target import AddressTarget, CommandTarget, NoticeTarget, masked
+from acqstream.model.notice_target import AddressTarget, CommandTarget, NoticeTarget
 from acqstream.monitor.notices import Notice
 from acqstream.storage.platform import child_process
 
@@ -23,7 +23,6 @@ logger = logging.getLogger("acqstream.monitor")
 
 MAX_WAITING = 100  # notices of one target; a further one takes the place of the oldest
 _USER_AGENT = "acqstream"
-_MAX_LOGGED = 300  # characters of what a command or server answers
 
 
 class NotSent(Exception):
@@ -118,8 +117,8 @@ def run_command(arguments: tuple[str, ...], notice: Notice, timeout_s: float) ->
     finally:
         process.release()
     if process.returncode:
-        said = masked(errors.decode("utf-8", "replace")).strip()[-_MAX_LOGGED:]
-        raise NotSent(f"ended with {process.returncode}{f': {said}' if said else ''}")
+        more = f"; it said {len(errors)} bytes, which may hold secrets: run it by hand to read them" if errors else ""
+        raise NotSent(f"ended with {process.returncode}{more}")
 
 
 def post(url: str, notice: Notice, timeout_s: float) -> None:

@@ -25,8 +25,11 @@ async def bounded_session(**arguments: Any) -> aiohttp.ClientSession:
 
 class _BoundedResponse(aiohttp.ClientResponse):
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
-        async with asyncio.timeout(PATIENCE_S):
-            await super().start(connection)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await super().start(connection)
+        except TimeoutError as error:
+            raise TimeoutError(f"the server did not answer within {PATIENCE_S:g} s") from error
         asked = _RANGE.fullmatch(self.request_info.headers.get("Range", ""))
         limit = MAX_LISTING_BYTES if asked is None else int(asked[2]) - int(asked[1]) + 1
         self.content = cast("aiohttp.StreamReader", _BoundedStream(self.content, limit, is_range=asked is not None))

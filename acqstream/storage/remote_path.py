@@ -194,6 +194,8 @@ class RemotePath:
             reason = OSError(str(cause) or repr(cause))  # fsspec raises FileNotFoundError for refused connections, too
             raise StorageError.wrap(reason, self.url, question) from cause
         except OSError as error:
-            raise StorageError.wrap(error, self.url, question) from error
+            cause = error.__cause__ or error  # fsspec's error for a timeout is empty
+            known = error if error.strerror else OSError(str(error) or str(cause) or repr(cause))
+            raise StorageError.wrap(known, self.url, question) from error
         except Exception as error:  # each of fsspec's libraries has its own classes
             raise StorageError.wrap(OSError(str(error) or repr(error)), self.url, question) from error

@@ -206,7 +206,8 @@ class ViewRun:
         if isinstance(error, DatasetError) and (made := self.view.made) is not None:  # its own files are missing
             is_gone |= not made.exists()
         gone = "; the folder of the dataset or of the mirror was renamed, moved or deleted" if is_gone else ""
-        return f"after {self._taker.cursor} frames: {kind}{error}{gone}"
+        taken = f"after {self._taker.cursor} frames: " if self._taker.cursor else ""
+        return f"{taken}{kind}{error}{gone}"
 
     def _fail(self, error: Exception) -> None:
         self.state = ViewState.FAILED

@@ -18,7 +18,7 @@ MAX_KINDS = 10_000
 
 
 class ServedFolders:
-    """Folders directly below `data` by name. A link that leads out of it is not listed. Thread safe."""
+    """Folders directly below `data` by name, but hidden ones and links that lead out of it. Thread safe."""
 
     def __init__(self, data: Path) -> None:
         self._data = data
@@ -62,6 +62,8 @@ class ServedFolders:
         try:
             with os.scandir(self._data) as entries:
                 for entry in sorted(entries, key=lambda one: one.name):
+                    if entry.name.startswith("."):
+                        continue
                     if _is_folder(entry) and not (entry.is_symlink() and _is_outside(entry.path, top)):
                         found[entry.name] = Path(entry.path)
         except OSError as error:

@@ -206,7 +206,7 @@ def test_a_view_that_fails_is_told_and_the_others_go_on(cells: Path, caplog: pyt
         job = process.add(str(cells), ViewSpec("null"))
         drive(process, lambda: blocked.is_ended and job.is_ended, "both have ended")
         assert blocked.progress.state is ViewState.FAILED
-        assert blocked.reason.startswith("after 0 frames: ")
+        assert "0 frames" not in blocked.reason
         assert "is not a view of blocked" in blocked.reason
         assert [one.path for one in process.status().mirrors] == [blocked.path]
         assert process.status().restarts == 0

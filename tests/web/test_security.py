@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -142,9 +143,13 @@ def test_preflight(site):
         "/data/cells.n5/link",
         "/data/cells.n5/folder-link/secret",
         "/data/outside/secret",
+        "/data/.container/attributes.json",
+        "/data/circle/attributes.json",
     ],
 )
 def test_nothing_outside_of_a_container(site, data, path):
+    shutil.copytree(data / "cells.n5", data / ".container")
+    (data / "circle").symlink_to("circle")
     (data / "cells.n5" / ".hidden").write_text("secret")
     (data / "cells.n5" / "link").symlink_to(data.parent / "secret")
     (data / "cells.n5" / "folder-link").symlink_to(data.parent)
