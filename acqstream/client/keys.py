@@ -10,6 +10,8 @@ from acqstream.client.machine import is_loopback
 from acqstream.errors import AcqStreamError, ConfigError
 from acqstream.storage.json_file import read_small_file
 from acqstream.storage.path_trust import distrust
+from acqstream.storage.platform.capabilities import has_local_sockets
+from acqstream.storage.port_key import read_port_key
 from acqstream.storage.private_file import write_private
 
 SERVER_KEY_VARIABLE = "ACQSTREAM_SERVER_KEY"
@@ -50,6 +52,25 @@ def curve_keys(
     if secret is None:
         raise ConfigError(f"keys: {keys} has no secret key; name the file that ends with .key_secret")
     return CurveKeys(_server_key(server_key), public, secret)
+
+
+def port_keys(endpoint: str) -> CurveKeys | None:
+    """The keys for a daemon of this user's own at a port of loopback, which it has kept for this user alone.
+
+    None where the daemon has no key. Raises ConfigError if it cannot be read.
+    """
+    port = endpoint.rpartition(":")[2]
+    if has_local_sockets() or not is_loopback(endpoint) or not port.isdigit():
+        return None
+    try:
+        server = read_port_key(int(port))
+    except AcqStreamError as error:
+        raise ConfigError(f"the key of {endpoint} cannot be read: {error}") from error
+    if server is None:
+        return None
+    import zmq
+
+    return CurveKeys(server, *zmq.curve_keypair())
 
 
 def make_keys(folder: Path, name: str) -> tuple[Path, Path]:

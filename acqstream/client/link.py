@@ -6,21 +6,18 @@ import os
 import stat
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from acqstream.client.default_endpoint import hint
+from acqstream.client.keys import CurveKeys, port_keys
 from acqstream.errors import ConfigError, DaemonUnavailable
 from acqstream.protocol.encoding import decode_header
 from acqstream.protocol.replies import Reply, UnknownReply, parse_reply
 from acqstream.storage.path_trust import distrust
 from acqstream.storage.platform.capabilities import can_fork
 from acqstream.storage.waker import Waker
-
-if TYPE_CHECKING:
-    from acqstream.client.keys import CurveKeys
 
 ZERO_COPY_BYTES = 256 * 2**10
 """Smaller payloads are cheaper to copy than to keep referenced until libzmq is done with them."""
@@ -73,7 +70,7 @@ class Link:
                 self._socket.setsockopt(option, value)
             if endpoint.startswith("tcp:"):
                 self._socket.setsockopt(zmq.SNDBUF, _TCP_SEND_BUFFER_BYTES)
-                self._secure(keys)
+                self._secure(keys or port_keys(endpoint))
             self._monitor = self._socket.get_monitor_socket(zmq.Event.CONNECTED | _LOST_EVENTS)
             self._socket.connect(endpoint)
         except zmq.ZMQError as error:

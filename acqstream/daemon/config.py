@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +18,8 @@ from acqstream.model.notice_target import parse_target
 from acqstream.protocol.mirrors import parse_views
 from acqstream.storage.json_file import read_small_file
 from acqstream.storage.memory_limit import usable_memory_bytes
-from acqstream.storage.platform.capabilities import has_local_sockets, user_id
+from acqstream.storage.platform.capabilities import has_local_sockets
+from acqstream.storage.port_key import private_folder
 
 MAX_PORT = 65535
 MAX_NOTICE_TARGETS = 10
@@ -45,14 +45,6 @@ def _default_view_memory_mb() -> int:
     return _default_memory_mb(2048, share=4)
 
 
-def _default_runtime() -> Path:
-    for name in ("RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR", "LOCALAPPDATA"):  # the last one on Windows
-        value = os.environ.get(name)
-        if value:
-            return Path(value.split(":")[0]) / ("" if name == "RUNTIME_DIRECTORY" else "acqstream")
-    return Path(tempfile.gettempdir()) / f"acqstream-{user_id()}"
-
-
 class DaemonConfig(BaseModel):
     """Settings of `acqstream serve`; every field is a key of the TOML file."""
 
@@ -74,7 +66,7 @@ class DaemonConfig(BaseModel):
     client_keys: Path | None = Field(
         default=None, description="Folder with the public key files (*.key) of clients that may use remote endpoints."
     )
-    runtime: Path = Field(default_factory=_default_runtime, description="Folder of the local sockets.")
+    runtime: Path = Field(default_factory=private_folder, description="Folder of the local sockets.")
     memory_mb: int = Field(
         default_factory=_default_memory_mb, ge=16, description="Memory for frames that are not written yet, in MiB."
     )
@@ -203,12 +195,17 @@ class DaemonConfig(BaseModel):
             raise ValueError("remote needs server_key and client_keys; make them with: acqstream keys")
         return self
 
+    @property
+    def has_key(self) -> bool:
+        """Whether clients have to show the key of the port: where a program's own daemon has no local sockets."""
+        return self.endpoints == [ANY_LOCAL_PORT] and not has_local_sockets()
+
 
 def embedded_config(config: DaemonConfig) -> DaemonConfig:
     """The same for a daemon that a program has started for itself: a way in for this user only, and an end when idle.
 
-    All users of the PC reach ports of loopback, so it has one only where the system has no local sockets. It takes no
-    memory ahead unless that was configured: the program's first run begins at once.
+    All users of the PC reach ports of loopback, so it has one only where the system has no local sockets, and that one
+    needs a key. It takes no memory ahead unless that was configured: the program's first run begins at once.
     """
     endpoint = ANY_LOCAL_PORT
     if has_local_sockets():

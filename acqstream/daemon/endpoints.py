@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -17,7 +18,8 @@ from acqstream.errors import ConfigError
 from acqstream.protocol.socket_identity import socket_identity
 from acqstream.storage import socket_names
 from acqstream.storage.platform import memory_listener
-from acqstream.storage.platform.capabilities import port_release_s
+from acqstream.storage.platform.capabilities import has_local_sockets, port_release_s
+from acqstream.storage.port_key import private_folder, remove_port_key, write_port_key
 
 if TYPE_CHECKING:
     from acqstream.daemon.client_access import ClientAccess
@@ -62,7 +64,11 @@ class Endpoints:
         self._names: dict[Path, zmq.Socket[bytes]] = {}  # of local sockets
         self._runtime = config.runtime.absolute()
         self._looked_at_s, self._trouble = time.monotonic(), ""
+        self.bound: list[str] = []
+        self._key = zmq.curve_keypair() if config.has_key else None
         try:
+            for socket in (self.producers, self.events) if self._key is not None else ():
+                socket.curve_server, socket.curve_secretkey = True, self._key[1]  # type: ignore[index]
             self.bound = [self._bind(self.producers, endpoint) for endpoint in config.endpoints]
             self.ipc = next((f"ipc://{path}" for path in self._names), "")
             if config.ipc and not self.ipc and zmq.has("ipc"):
@@ -72,6 +78,7 @@ class Endpoints:
                 self.memory_server = SharedMemoryServer(self._socket_path(config, MEMORY_SUFFIX) if has_name else None)
             self._bind_remote(config)  # after the local ones: listeners bound from here on require keys
             self.events_endpoint = self._bind(self.events, self._events_name(config))
+            self._note_key(config)
         except BaseException:
             self.close()
             raise
@@ -124,6 +131,9 @@ class Endpoints:
             server.close()
         if self._access is not None:
             self._access.stop()
+        if self._key is not None and self.bound:
+            with contextlib.suppress(OSError):
+                remove_port_key(_port_of(self.bound[0]))
         self._context.destroy(linger=linger_ms)
 
     def _router(self, config: DaemonConfig) -> zmq.Socket[bytes]:
@@ -152,6 +162,18 @@ class Endpoints:
         self._access.start()
         self._access.secure(self.producers)
         self.remote = [_bind(self.producers, endpoint) for endpoint in config.remote]
+
+    def _note_key(self, config: DaemonConfig) -> None:
+        """Keep the key of the port where this user's programs look for it; an old key would keep them out."""
+        try:
+            if self._key is not None:
+                make_runtime_folder(private_folder())
+                write_port_key(_port_of(self.bound[0]), self._key[0])
+            elif not has_local_sockets():
+                for port in filter(None, map(_port_of, self.bound)):
+                    remove_port_key(port)
+        except OSError as error:
+            raise ConfigError(f"cannot keep the key of {self.bound[0]}: {error}") from error
 
     def _events_name(self, config: DaemonConfig) -> str:
         """Return the endpoint of events: no tcp if the configuration has none, since all users reach loopback ports."""
@@ -184,6 +206,12 @@ class Endpoints:
                 f"socket path {path} is too long; expected at most {MAX_IPC_PATH} bytes: set `runtime` to a shorter one"
             )
             raise ConfigError(text)
+
+
+def _port_of(endpoint: str) -> int:
+    """The port; 0 of a local socket."""
+    port = endpoint.rpartition(":")[2]
+    return int(port) if port.isdigit() else 0
 
 
 def _refuse_old_protocols(socket: zmq.Socket[bytes]) -> None:

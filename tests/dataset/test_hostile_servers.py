@@ -69,7 +69,7 @@ def _silent(handler: http.server.BaseHTTPRequestHandler, _content: bytes) -> Non
         handler.connection.recv(1)  # the end of the client
 
 
-SAID = {
+SAID: dict[Answer, str] = {
     _endless: "the server (does not report|sent the complete file)",
     _dripping: "the server is too slow",
     _dripping_head: "the server did not answer within",
