@@ -15,7 +15,6 @@ from acqstream.errors import UnsupportedFeature
 from acqstream.formats.wkw.header import MAX_VOXELS
 from acqstream.formats.wkw.magnification import Magnification, is_power_of_two, magnification_name
 from acqstream.model.fields import Fields
-from acqstream.storage.boundary import leads_out
 from acqstream.storage.json_file import parse_fields
 
 OWN_UNIT = "nanometer"  # webKNOSSOS takes numbers without a unit for it
@@ -156,7 +155,7 @@ def _layer(fields: Fields, path: str) -> LayerProperties:
         raise fields.wrong("mags", "one magnification at least, each once")
     entries.sort(key=lambda entry: (max(entry.magnification), entry.magnification))
     name = fields.text("name")
-    if name in {"", "."} or not {"/", "\\"}.isdisjoint(name) or leads_out(name):  # it may be the name of a folder
+    if name in {"", ".", ".."} or not {"/", "\\"}.isdisjoint(name) or not _is_name(name):  # perhaps of a folder
         raise fields.wrong("name", "a name without slashes")
     return LayerProperties(
         name,
@@ -177,6 +176,11 @@ def _magnification(fields: Fields, name: str, path: str) -> LayerMagnification:
         raise fields.wrong(name, "powers of two")
     folder = fields.text("path", "")
     parts = folder.replace("\\", "/").split("/")
-    if folder.startswith("~") or ".." in parts or leads_out(folder):
+    if "://" in folder or folder.startswith(("/", "~")) or ".." in parts or not _is_name(folder):
         raise UnsupportedFeature(f"{path}: a magnification at {folder!r}; only folders below this one are read")
     return LayerMagnification((x, y, z), folder, fields.integer("cubeLength", 0))
+
+
+def _is_name(text: str) -> bool:
+    """Return False for a text that can be in no name of a file: with NUL, or half a surrogate pair."""
+    return "\0" not in text and (text.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in text))
