@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import threading
 import time
+import tracemalloc
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.web import thinned_picture
+from acqstream.model.acquisition_spec import TileSpec
+from acqstream.web import picture_source, thinned_picture
 from acqstream.web.picture_source import ArrayPictures, open_pictures
 from acqstream.web.thinned_picture import (
     MAX_BYTES,
@@ -24,7 +28,9 @@ from acqstream.web.thinned_picture import (
     MAX_SIDE,
     ChunkedPlane,
 )
-from tests.web.web_process import web_process
+from tests.formats.ndtiff.ndtiff_bytes import STACK, Folder, entry
+from tests.log.make_frames import frame_of, write_log
+from tests.web.web_process import web_process, web_thread
 
 sides = st.integers(1, 60)
 
@@ -126,6 +132,90 @@ def test_an_axis_of_any_length(tmp_path: Path) -> None:
     assert place.key == {"z": 2**39}
     assert not source.picture(place).complete().any()
     source.close()
+
+
+def test_a_picture_of_a_lower_level(tmp_path: Path) -> None:
+    """Its steps count stored pixels of the full resolution."""
+    folder = tmp_path / "levels"
+    _foreign(folder, [4096, 4096], [512, 512])
+    lower = folder / "1"
+    lower.mkdir()
+    document = json.loads((folder / "0" / ".zarray").read_text())
+    (lower / ".zarray").write_text(json.dumps({**document, "shape": [1024, 1024]}))
+    attributes = json.loads((folder / ".zattrs").read_text())
+    scale = {"type": "scale", "scale": [4, 4]}
+    attributes["multiscales"][0]["datasets"].append({"path": "1", "coordinateTransformations": [scale]})
+    (folder / ".zattrs").write_text(json.dumps(attributes))
+    source = open_pictures(folder)
+    drawn = source.picture(source.find({}))
+    assert (drawn.pixels.shape, drawn.steps) == ((1024, 1024), (4, 4))
+    source.close()
+
+
+def test_a_large_mosaic_is_read_by_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole tiles would be too much; of their rows it takes those that it shows."""
+    frames = [
+        frame_of(number, (64, 48), axes={"row": row, "column": column})
+        for number, (row, column) in enumerate((row, column) for row in range(3) for column in range(2))
+    ]
+    write_log(tmp_path / "tiles", frames, tiles=TileSpec((0, 0)))
+    monkeypatch.setattr(thinned_picture, "MAX_SIDE", 64)
+    monkeypatch.setattr(thinned_picture, "MAX_BYTES", 96 * 2 * 64)
+    monkeypatch.setattr(picture_source, "MAX_BYTES", 96 * 2 * 64)
+    source = open_pictures(tmp_path / "tiles")
+    drawn = source.picture(source.find({}))
+    assert drawn.steps == (3, 3)
+    tiles = np.block([[frames[2 * row + column].image for column in range(2)] for row in range(3)])
+    assert np.array_equal(drawn.complete(), tiles[::3, ::3])
+    source.close()
+
+
+@pytest.mark.parametrize(
+    ("compression", "status"), [(0, 200), (8, 500)], ids=["rows of a raw one", "a compressed one whole"]
+)
+def test_a_frame_of_gigabytes(tmp_path: Path, compression: int, status: int) -> None:
+    side = 30_000
+    folder = Folder(tmp_path / "bomb", {})
+    path = folder.path / STACK
+    start = path.stat().st_size
+    path.write_bytes(path.read_bytes() + zlib.compress(bytes(2**26), 9))
+    os.truncate(path, start + side * side)
+    folder.publish(entry({"time": 0}, (start, side, side, 0, compression, start, 2, 0)))
+    with web_thread(tmp_path) as site:
+        tracemalloc.start()
+        try:
+            reply = site.ask("/api/datasets/bomb/preview.jpg?max=512")
+            assert reply.status == status
+            assert tracemalloc.get_traced_memory()[1] < 150 * 2**20
+        finally:
+            tracemalloc.stop()
+
+
+def test_chunks_of_gigabytes_are_not_drawn(tmp_path: Path) -> None:
+    array = _foreign(tmp_path / "bomb", [32768, 32768], [32768, 32768])
+    (array / "0.0").write_bytes(bytes(16))
+    with web_thread(tmp_path) as site:
+        tracemalloc.start()
+        try:
+            assert site.ask("/api/datasets/bomb").status == 200
+            assert site.ask("/api/datasets/bomb/preview.jpg").status == 500
+            assert site.ask("/api/datasets/bomb/values?y=1&x=1&frame=%7B%7D").status == 500
+            assert tracemalloc.get_traced_memory()[1] < 50 * 2**20
+        finally:
+            tracemalloc.stop()
+
+
+def test_no_memory_is_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    _foreign(tmp_path / "cells", [8, 8], [8, 8])
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(ArrayPictures, "value", fail)
+    with web_thread(tmp_path) as site:
+        assert site.ask("/api/datasets/cells/values?y=1&x=1&frame=%7B%7D").status == 503
+    assert "MemoryError" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 def test_others_are_answered_meanwhile(tmp_path: Path) -> None:
