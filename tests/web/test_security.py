@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import socket
@@ -13,6 +14,7 @@ import pytest
 
 from acqstream.client.keys import make_keys
 from acqstream.errors import ConfigError
+from acqstream.web.connection_watch import ConnectionWatch
 from acqstream.web.token_file import read_or_make_token
 from acqstream.web.web_server import check_settings
 from acqstream.web.web_settings import WebLimits, WebSettings
@@ -248,7 +250,7 @@ def test_a_token_file_that_a_stranger_can_replace(tmp_path):
 
 def test_too_many_connections_are_closed(data):
     """The one that says nothing for longest goes, so that a stranger's connections keep nobody out."""
-    with web_thread(data, limits=WebLimits(connections=4)) as site:
+    with web_thread(data, limits=WebLimits(connections=4, first_request_s=600)) as site:
         opened = [socket.create_connection(("127.0.0.1", site.port), timeout=WAIT_S)]
         try:
             until(lambda: len(site.context.watch) == 1, "the first one")
@@ -264,6 +266,25 @@ def test_too_many_connections_are_closed(data):
             for one in opened:
                 one.close()
         until(lambda: len(site.context.watch) == 0, "all connections are gone")
+
+
+def test_many_that_come_at_once_close_as_many_others():
+    """All within one turn of the loop: those that were chosen are gone at its end only."""
+
+    class Transport(asyncio.Transport):
+        is_aborted = False
+
+        def abort(self) -> None:
+            self.is_aborted = True
+
+    async def come() -> list[bool]:
+        watch = ConnectionWatch(WebLimits(connections=3), asyncio.Protocol)
+        transports = [Transport() for _ in range(5)]
+        for one in transports:
+            watch.make_protocol().connection_made(one)
+        return [one.is_aborted for one in transports]
+
+    assert asyncio.run(come()) == [True, True, False, False, False]
 
 
 def test_connections_with_requests_are_not_closed_for_new_ones(data):

@@ -192,8 +192,11 @@ def test_a_frame_of_gigabytes(tmp_path: Path, compression: int, status: int) -> 
 
 
 def test_chunks_of_gigabytes_are_not_drawn(tmp_path: Path) -> None:
-    array = _foreign(tmp_path / "bomb", [32768, 32768], [32768, 32768])
-    (array / "0.0").write_bytes(bytes(16))
+    side = 11_600
+    array = _foreign(tmp_path / "bomb", [side, side], [side, side])
+    document = json.loads((array / ".zarray").read_text())
+    (array / ".zarray").write_text(json.dumps({**document, "compressor": {"id": "zlib", "level": 1}}))
+    (array / "0.0").write_bytes(zlib.compress(bytes(side * side)))
     with web_thread(tmp_path) as site:
         tracemalloc.start()
         try:
