@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import zmq
@@ -187,6 +188,41 @@ def test_all_that_have_said_something_go_before_those_with_a_run(guarded: Guarde
             assert [number for number, peer in enumerate(peers) if is_closed(peer.socket)] == expected
         newest = stack.enter_context(socket.create_connection(("127.0.0.1", guarded.port), timeout=10))
         turn_until(guarded, lambda: is_closed(newest), "all others have a run")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="connections cannot be refused there")
+def test_one_whose_message_was_not_counted_yet_has_said_something(guarded: Guarded) -> None:
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(RawPeer(guarded.port)) for _ in range(4)]
+        wait_for_connections(guarded, 4)
+        peers[0].send_part(b"ping", more=False)
+        assert guarded.router.poll(10_000)
+        guarded.router.recv()
+        guarded.guard.note(guarded.router.recv(copy=False))
+        newest = [stack.enter_context(RawPeer(guarded.port)) for _ in range(3)]
+        assert guarded.guard.monitor is not None
+        assert guarded.guard.monitor.poll(10_000)
+
+        def is_done() -> bool:
+            guarded.guard.check(guarded.now_s, is_drained=True)  # no later one: nothing else counts the message
+            return guarded.guard.n_refused == 3
+
+        until(is_done, "three have to go")
+        assert len(guarded.guard) == 4
+        assert [is_closed(one.socket) for one in (*peers, *newest)] == [False, *[True] * 3, *[False] * 3]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no local sockets")
+def test_local_sockets_are_for_their_owner(guarded: Guarded, tmp_path: Path) -> None:
+    """Nobody else reaches them: so they stay, and the newest port goes."""
+    guarded.router.bind(f"ipc://{tmp_path}/s")
+    with contextlib.ExitStack() as stack:
+        own = [stack.enter_context(RawPeer(f"{tmp_path}/s")) for _ in range(4)]
+        wait_for_connections(guarded, 4)
+        stranger = stack.enter_context(socket.create_connection(("127.0.0.1", guarded.port), timeout=10))
+        turn_until(guarded, lambda: guarded.guard.n_refused == 1, "one has to go")
+        assert is_closed(stranger)
+        assert not any(is_closed(one.socket) for one in own)
 
 
 def turn_until_read(guarded: Guarded, *, permits: bool) -> None:

@@ -246,6 +246,7 @@ def test_older_properties_with_resolutions_and_a_bare_scale(tmp_path):
         (lambda value: value["dataLayers"][0].update(mags=[]), "one magnification at least, each once"),
         (lambda value: value["dataLayers"][0].update(mags=[{"mag": 1}, {"mag": [1, 1, 1]}]), "each once"),
         (lambda value: value["dataLayers"][0].update(name="../color"), "a name without slashes"),
+        (lambda value: value["dataLayers"][0].update(name="\ud800"), "a name without slashes"),
         (lambda value: value["dataLayers"].clear(), "names no layer in WKW"),
     ],
 )
