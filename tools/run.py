@@ -8,10 +8,10 @@
     python3 tools/run.py wheel                         wheels with the compiled kernels and without them, in dist
     python3 tools/run.py docs [--external]             the pages of docs/ as a site in build/docs; all links are checked
 
-It makes the environment `.venv` in the checkout and fills it with what requirements/constraints.txt pins; `test` makes
-two more, `.venv-webknossos` and `.venv-hsds`, of what requirements/webknossos.txt and hsds.txt pin. They are kept until
-one of the files they come from changes. `test-windows` makes `.venv-windows` (tools/windows_bench.py). Standard library
-only.
+It makes the environment `.venv` in the checkout and fills it with what requirements/constraints.txt pins; `demo` makes
+`.venv-demo`, of what users need; `test` makes more, for oracles, of what the other files in requirements pin. They are
+kept until one of the files they come from changes. `test-windows` makes `.venv-windows` (tools/windows_bench.py).
+Standard library only.
 
 Exit codes: that of the first step that failed; 2 wrong arguments, 3 Python too old, 4 Python cannot make environments,
 5 packages could not be installed, 6 too little space for the tests, 7 a wheel without the compiled kernels, 130
@@ -21,6 +21,7 @@ interrupted.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from steps import (
@@ -52,11 +54,12 @@ SITE = ROOT / "build" / "docs"
 DIST = ROOT / "dist"
 CONSTRAINTS = ROOT / "requirements" / "constraints.txt"
 EXTRAS = "test,dev,docs"
-# Oracles that cannot live beside the other packages: they need older versions of some of them.
-WEBKNOSSOS_VENV = ROOT / ".venv-webknossos"
-WEBKNOSSOS_PINS = ROOT / "requirements" / "webknossos.txt"
-HSDS_VENV = ROOT / ".venv-hsds"
-HSDS_PINS = ROOT / "requirements" / "hsds.txt"
+# The demo needs what users need and no more: it is the first thing that somebody tries, on a machine of any age.
+DEMO_VENV = ROOT / ".venv-demo"
+# Oracles that cannot live beside the other packages: each has an environment of what its file in requirements pins.
+ORACLES = ("webknossos", "hsds", "zarr2")
+# An interpreter of an age for which an oracle has no package goes without it: its tests are skipped, and counted.
+OPTIONAL_FROM = {"zarr2": (3, 14)}
 LOG_NAME = "install.log"
 
 OLDEST_PYTHON = (3, 11)
@@ -108,10 +111,9 @@ NO_INDEX = """\
 pip cannot reach its package index, or that lacks what the files in requirements pin.
 Behind a proxy, set HTTPS_PROXY; for another index, PIP_INDEX_URL. Without any network: on a machine that has one,
 with the same system and Python, run in a copy of this folder
-    python3 -m pip download -d wheels -c requirements/constraints.txt setuptools ".[{extras}]"
-    python3 -m pip download -d wheels --no-deps -r requirements/webknossos.txt
-    python3 -m pip download -d wheels --no-deps -r requirements/hsds.txt
-copy `wheels` here and run with PIP_NO_INDEX=1 PIP_FIND_LINKS=wheels."""
+    python3 -m pip download -d wheels -c requirements/constraints.txt setuptools ".[test,dev,docs]"
+    python3 -m pip download -d wheels --no-deps -r requirements/webknossos.txt  # hsds.txt and zarr2.txt, too
+(`demo` needs the first one, without [...]); copy `wheels` here and run with PIP_NO_INDEX=1 PIP_FIND_LINKS=wheels."""
 
 # Settings of pip: those that uv has too, and those that change nothing about what is installed.
 UV_NAMES = {
@@ -121,6 +123,8 @@ UV_NAMES = {
     "index-url": "UV_DEFAULT_INDEX",
     "no-index": "UV_NO_INDEX",
 }
+REASON = re.compile(r"\s*(error|ERROR|×)\b|\s*× ")  # the first line of it, of pip and of uv
+MAX_REASON_LINES = 12
 OF_NO_CONCERN = {"cache-dir", "default-timeout", "disable-pip-version-check", "no-input", "progress-bar", "timeout"}
 
 
@@ -140,29 +144,28 @@ def ensure_python() -> None:
     raise StepFailed(text, EXIT_PYTHON_TOO_OLD)
 
 
-def ensure_environment() -> Path:
-    """Python of the environment that holds the project and all that its tests need."""
-    return ensure_venv(VENV, [PROJECT, CONSTRAINTS, KERNELS], install_project)
+def ensure_environment(venv: Path = VENV, extras: str = EXTRAS) -> Path:
+    """Python of an environment that holds the project and what it needs for `extras`."""
+    return ensure_venv(venv, [PROJECT, CONSTRAINTS, KERNELS], partial(install_project, extras=extras), extras)
 
 
-def ensure_webknossos() -> Path:
-    """Python of the environment that holds the webknossos package."""
-    return ensure_venv(WEBKNOSSOS_VENV, [WEBKNOSSOS_PINS], install_webknossos)
+def ensure_oracle(name: str) -> None:
+    """Make the environment of one of ORACLES: what is pinned and nothing else."""
+    if sys.version_info >= OPTIONAL_FROM.get(name, (4, 0)):
+        say(f"environment: none of {name}, which has no package for this Python")
+        return
+    pins = CONSTRAINTS.with_name(f"{name}.txt")
+    ensure_venv(ROOT / f".venv-{name}", [pins], lambda venv: install(venv, "--no-deps", "-r", str(pins)))
 
 
-def ensure_hsds() -> Path:
-    """Python of the environment that holds the HSDS server and its client h5pyd."""
-    return ensure_venv(HSDS_VENV, [HSDS_PINS], install_hsds)
-
-
-def ensure_venv(venv: Path, sources: list[Path], fill: Callable[[Path], None]) -> Path:
+def ensure_venv(venv: Path, sources: list[Path], fill: Callable[[Path], None], details: str = "") -> Path:
     """Python of an environment, which is made and filled if it was not yet, or from other contents of `sources`."""
 
     def make(folder: Path) -> None:
         make_venv(folder)
         fill(folder)
 
-    ensure(venv, venv_python(venv), sources, make, EXTRAS)
+    ensure(venv, venv_python(venv), sources, make, details)
     return venv_python(venv)
 
 
@@ -178,12 +181,12 @@ def make_venv(venv: Path) -> None:
         raise StepFailed(text, EXIT_NO_VENV)
 
 
-def install_project(venv: Path) -> None:
-    """The project, editable, with its extras. Built with the setuptools pinned, not with whatever is newest today."""
+def install_project(venv: Path, extras: str) -> None:
+    """The project, editable, with extras. Built with the setuptools pinned, not with whatever is newest today."""
     # The first needs nothing but the index: if it fails, that is out of reach or lacks what is pinned.
     pinned = ("-c", str(CONSTRAINTS))
-    install(venv, *pinned, "setuptools", hint=NO_INDEX.format(extras=EXTRAS))
-    project = (*pinned, "--no-build-isolation", "--editable", f"{ROOT}[{EXTRAS}]")
+    install(venv, *pinned, "setuptools", hint=NO_INDEX)
+    project = (*pinned, "--no-build-isolation", "--editable", f"{ROOT}[{extras}]" if extras else str(ROOT))
     if not installed_by_uv(venv, *project):
         install(venv, *project)
 
@@ -198,7 +201,7 @@ def installed_by_uv(venv: Path, *arguments: str) -> bool:
     code, output = run_quietly([*uv, *arguments], INSTALL_TIMEOUT_S, settings)
     log_install(venv, output)
     if code:
-        say("environment: uv cannot install the packages; pip will")
+        say(f"environment: uv cannot install the packages, so pip tries; uv said: {reason_in(output)}")
     return code == 0
 
 
@@ -212,25 +215,22 @@ def uv_settings(venv: Path) -> dict[str, str] | None:
     return {UV_NAMES[name]: value for name, value in values.items() if name in UV_NAMES}
 
 
-def install_webknossos(venv: Path) -> None:
-    """What is pinned and nothing else: much of what the package asks for is for talking to its server."""
-    install(venv, "--no-deps", "-r", str(WEBKNOSSOS_PINS))
-
-
-def install_hsds(venv: Path) -> None:
-    """The packages that are pinned and no others."""
-    install(venv, "--no-deps", "-r", str(HSDS_PINS))
-
-
 def install(venv: Path, *arguments: str, hint: str = "") -> None:
     code, output = run_quietly([*pip_install(venv), *arguments], INSTALL_TIMEOUT_S)
     log = log_install(venv, output)
     if code == 0:
         return
-    text = f"{last_lines(output, 12)}\npackages could not be installed (pip's exit code {code}); all of it: {log}"
+    text = f"{reason_in(output)}\npackages could not be installed (pip's exit code {code}); all of it: {log}"
     if not hint and any(sign in output for sign in NETWORK_SIGNS):
-        hint = NO_INDEX.format(extras=EXTRAS)
+        hint = NO_INDEX
     raise StepFailed(f"{text}\n{hint}".rstrip(), EXIT_INSTALL_FAILED)
+
+
+def reason_in(output: str) -> str:
+    """What an installer gives as its reason, or its last lines."""
+    lines = output.strip().splitlines()
+    first = next((number for number, line in enumerate(lines) if REASON.match(line)), -MAX_REASON_LINES)
+    return "\n".join(lines[first:][:MAX_REASON_LINES])
 
 
 def pip_install(venv: Path) -> list[str]:
@@ -257,7 +257,7 @@ def run_tests(arguments: list[str]) -> int:
     check_space(Path(tempfile.gettempdir()))
     with ThreadPoolExecutor(1) as pool:
         # They wait for the network mostly.
-        others = [pool.submit(ensure_other) for ensure_other in (ensure_webknossos, ensure_hsds)]
+        others = [pool.submit(ensure_oracle, name) for name in ORACLES]
         python = ensure_environment()
         run_checks(python)
         for other in others:
@@ -328,7 +328,8 @@ def run_checks(python: Path) -> None:
 
 
 def run_demo(arguments: list[str]) -> int:
-    return run_openly([str(ensure_environment()), str(ROOT / "tools" / "demo.py"), *arguments], DEMO_TIMEOUT_S)
+    python = ensure_environment(DEMO_VENV, "")
+    return run_openly([str(python), str(ROOT / "tools" / "demo.py"), *arguments], DEMO_TIMEOUT_S)
 
 
 def build_docs(arguments: list[str]) -> int:

@@ -41,8 +41,7 @@ def codes(monkeypatch: pytest.MonkeyPatch, kernels: list[str]) -> list[int]:
         return codes[1]
 
     monkeypatch.setattr(run, "ensure_environment", lambda: Path("python"))
-    monkeypatch.setattr(run, "ensure_webknossos", lambda: Path("python"))
-    monkeypatch.setattr(run, "ensure_hsds", lambda: Path("python"))
+    monkeypatch.setattr(run, "ensure_oracle", lambda _name: None)
     monkeypatch.setattr(run, "run_checks", lambda python: None)
     monkeypatch.setattr(run, "run_quietly", run_quietly)
     monkeypatch.setattr(run, "run_openly", run_openly)

@@ -88,9 +88,9 @@ def _dependencies() -> list[str]:
 
 
 def _add_checkout(root: Path) -> None:
-    """The files that `pip install .` and the page use."""
+    """The files that `pip install .`, README's first command and the page use."""
     inside = root / CHECKOUT_INSIDE
-    for name in ("acqstream", "systemd", "requirements"):
+    for name in ("acqstream", "systemd", "requirements", "tools"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(CHECKOUT / name, inside / name, ignore=ignored, dirs_exist_ok=True)
     for name in ("pyproject.toml", "README.md", "LICENSE"):

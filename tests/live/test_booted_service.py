@@ -75,6 +75,14 @@ def service(installed: BootedSystem) -> Iterator[BootedSystem]:
         installed.run(f"rm -r /{DROP_IN}; systemctl daemon-reload; systemctl stop acqstream")
 
 
+def test_the_first_command_of_the_readme(system: BootedSystem) -> None:
+    """As an ordinary user of a stock Debian 12, whose Python is 3.11.2, from a checkout."""
+    assert system.run("python3 -c 'import sys; print(sys.version_info[:3])'").stdout.strip() == "(3, 11, 2)"
+    system.run(f"cp -r /{CHECKOUT_INSIDE} /home/{OWNER}/acqstream && chown -R {OWNER}: /home/{OWNER}/acqstream")
+    done = system.run(f"cd /home/{OWNER}/acqstream && python3 tools/run.py demo", user=OWNER)
+    assert done.stdout.strip().endswith("The demonstration went well.")
+
+
 def is_listening_on_tcp(system: BootedSystem) -> bool:
     """Any process: the system has a network of its own."""
     lines = system.run("cat /proc/net/tcp /proc/net/tcp6").stdout.splitlines()

@@ -6,8 +6,9 @@ the Java reference stand, and the published streams in tests/codecs.
 
 from __future__ import annotations
 
+import json
+import subprocess
 import threading
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,13 @@ from numpy.typing import NDArray
 import acqstream
 from acqstream.formats.n5 import FORMAT
 from tests.formats.n5.n5_samples import create, plan_levels, samples, spec_of, write_array, write_pyramid
+from tests.oracles.webknossos_package import needs_environment, python_of
 from tests.storage.unforced_disk import UnforcedDisk
 
 pytestmark = pytest.mark.oracle
+ZARR_PYTHON = python_of(".venv-zarr2")
+ZARR_PROGRAM = Path(__file__).with_name("zarr2_program.py")
+needs_zarr = needs_environment("zarr 2", ZARR_PYTHON)
 
 CODECS: dict[str, Any] = {
     "raw": "raw",
@@ -49,15 +54,19 @@ def read_tensorstore(folder: Path) -> NDArray[Any]:
     return tensorstore.open(spec, read=True).result().read().result().T
 
 
-def open_zarr(container: Path, mode: str = "r") -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # N5 is gone in version 3
-        zarr = pytest.importorskip("zarr")
-        return zarr.open(zarr.N5Store(str(container)), mode=mode)
+def run_zarr(what: str, folder: Path, told: object) -> list[str]:
+    """Run zarr 2, in an environment and a process of its own."""
+    (folder / "paths.json").write_text(json.dumps(told))
+    command = [str(ZARR_PYTHON), "-I", str(ZARR_PROGRAM), what, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    names: list[str] = json.loads(done.stdout)
+    return names
 
 
-def read_zarr(folder: Path) -> NDArray[Any]:
-    return open_zarr(folder.parent)[folder.name][...]
+def read_zarr(folders: list[Path], work: Path) -> list[NDArray[Any]]:
+    run_zarr("read", work, list(map(str, folders)))
+    return [np.load(work / f"{number}.npy") for number in range(len(folders))]
 
 
 def read_z5py(folder: Path) -> NDArray[Any]:
@@ -65,7 +74,7 @@ def read_z5py(folder: Path) -> NDArray[Any]:
     return z5py.File(str(folder.parent), mode="r")[folder.name][...]
 
 
-READERS = {"tensorstore": read_tensorstore, "zarr": read_zarr, "z5py": read_z5py}
+READERS = {"tensorstore": read_tensorstore, "z5py": read_z5py}
 
 
 @pytest.fixture(scope="module", params=CODECS)
@@ -88,6 +97,13 @@ def test_what_we_write_is_read_by_others(written, reader):
         assert np.array_equal(found, array), (array.dtype, array.shape)
 
 
+@needs_zarr
+def test_what_we_write_is_read_by_zarr(written, tmp_path):
+    for (_, array), found in zip(written, read_zarr([folder for folder, _ in written], tmp_path), strict=True):
+        assert found.dtype == array.dtype
+        assert np.array_equal(found, array), (array.dtype, array.shape)
+
+
 @pytest.mark.parametrize("layout", ["bdv", "multiscale"])
 def test_the_levels_of_every_layout_are_read_by_others(tmp_path, layout):
     array = samples((2, 6, 20, 30), "uint16")
@@ -95,13 +111,17 @@ def test_the_levels_of_every_layout_are_read_by_others(tmp_path, layout):
     write_pyramid(
         tmp_path / "a.n5", array, axes, layout=layout, levels=3, blocks=[4, 8, 8], units=("", "um", "um", "um")
     )
+    folders, arrays = [], []
     with acqstream.open(tmp_path / "a.n5") as ds:
         for number, level in enumerate(ds.levels):
             for channel in (0, 1):
                 group = f"setup{channel}/timepoint0" if layout == "bdv" else f"c{channel}"
-                found = read_tensorstore(tmp_path / "a.n5" / group / f"s{number}")
-                assert np.array_equal(found, level.read(channel))
-                assert np.array_equal(open_zarr(tmp_path / "a.n5")[f"{group}/s{number}"][...], found)
+                folders.append(tmp_path / "a.n5" / group / f"s{number}")
+                arrays.append(level.read(channel))
+                assert np.array_equal(read_tensorstore(folders[-1]), arrays[-1])
+    if ZARR_PYTHON.exists():
+        for found, array in zip(read_zarr(folders, tmp_path), arrays, strict=True):
+            assert np.array_equal(found, array)
 
 
 def test_tensorstore_takes_our_axes_and_units(tmp_path):
@@ -143,29 +163,17 @@ def test_what_tensorstore_writes_is_read_by_us(tmp_path, codec):
             assert np.array_equal(ds.levels[0].read(), array)
 
 
+@needs_zarr
 def test_what_zarr_writes_is_read_by_us(tmp_path):
-    import numcodecs
-
-    store = open_zarr(tmp_path / "a.n5", mode="w")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of its own deprecations, and of codecs that others may not know
-        for name, codec in {
-            "none": None,
-            "gzip": numcodecs.GZip(5),
-            "zlib": numcodecs.Zlib(5),
-            "bz2": numcodecs.BZ2(5),
-            "xz": numcodecs.LZMA(preset=3),
-            "blosc": numcodecs.Blosc("lz4"),
-            "zstd": numcodecs.Zstd(3),
-        }.items():
-            for dtype in DTYPES:
-                array = samples((5, 9, 11), dtype)
-                made = store.create_dataset(
-                    f"{name}_{dtype}", shape=array.shape, chunks=(2, 4, 8), dtype=dtype, compressor=codec
-                )
-                made[...] = array
-                with acqstream.open(tmp_path / "a.n5" / f"{name}_{dtype}") as ds:
-                    assert np.array_equal(ds.levels[0].read(), array), (name, dtype)
+    arrays = {dtype: samples((5, 9, 11), dtype) for dtype in DTYPES}
+    for dtype, array in arrays.items():
+        np.save(tmp_path / f"{dtype}.npy", array)
+    names = run_zarr("write", tmp_path, str(tmp_path / "a.n5"))
+    assert len(names) == 7
+    for name in names:
+        for dtype, array in arrays.items():
+            with acqstream.open(tmp_path / "a.n5" / f"{name}_{dtype}") as ds:
+                assert np.array_equal(ds.levels[0].read(), array), (name, dtype)
 
 
 def test_a_block_that_is_written_again_is_never_read_in_part(tmp_path):

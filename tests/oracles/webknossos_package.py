@@ -14,17 +14,23 @@ import pytest
 from numpy.typing import NDArray
 
 ROOT = Path(__file__).resolve().parents[2]
-VENV = ROOT / ".venv-webknossos"
-PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 PROGRAM = Path(__file__).with_name("webknossos_program.py")
 _END_S = 10.0
 
 
-def needs_environment(reader: str) -> pytest.MarkDecorator:
+def python_of(environment: str) -> Path:
+    """The interpreter of an environment of the checkout."""
+    return ROOT / environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+PYTHON = python_of(".venv-webknossos")
+
+
+def needs_environment(reader: str, python: Path = PYTHON) -> pytest.MarkDecorator:
     """Skip where the environment of this reader, which the tests cannot share, was not made."""
-    place = PYTHON.relative_to(ROOT)
+    place = python.relative_to(ROOT)
     reason = f"no {place}: {reader} is in an environment of its own, which `python3 tools/run.py test` makes"
-    return pytest.mark.skipif(not PYTHON.exists(), reason=reason)
+    return pytest.mark.skipif(not python.exists(), reason=reason)
 
 
 class WebknossosError(Exception):
