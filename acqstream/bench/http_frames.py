@@ -22,6 +22,7 @@ from acqstream.bench.http_log import log_beside_clients
 from acqstream.bench.report import BenchReport, Table
 from acqstream.bench.workload import Workload, workload_of
 from acqstream.errors import ConfigError
+from acqstream.extras import install_command
 
 PIECE_SIDE = 512
 MAX_CPU_S_PER_GB = 0.4
@@ -46,7 +47,7 @@ def run_web_benchmark(settings: BenchSettings, observe: Observer, *, shape: tupl
     settings.pairs times each, then the log of a run beside clients.
     """
     if importlib.util.find_spec("aiohttp") is None:
-        raise ConfigError("bench --web needs more packages: pip install 'acqstream[web]'")
+        raise ConfigError(f"bench --web needs more packages: {install_command('web')}")
     workload = workload_of(shape, "uint16", settings.payload_bytes, settings.max_frames)
     done, steps = count(), 2 + (1 + len(_KINDS)) * settings.pairs
 

@@ -49,7 +49,9 @@ def why_no_window() -> str:
     from acqstream.storage.platform.capabilities import needs_display_variable
 
     if find_spec("napari") is None:
-        return "napari is not installed (pip install 'acqstream[napari]' and a Qt, such as PyQt6)"
+        from acqstream.extras import install_command
+
+        return f"napari is not installed ({install_command('napari')} and a Qt, such as PyQt6)"
     if not any(find_spec(name) for name in _QTS):
         return f"napari has no Qt (pip install one of {', '.join(_QTS)})"
     if needs_display_variable() and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):

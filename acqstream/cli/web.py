@@ -12,6 +12,7 @@ import typer
 from acqstream.cli.endpoint import EndpointOption
 from acqstream.cli.log_file import start_logging
 from acqstream.errors import ConfigError
+from acqstream.extras import install_command
 
 
 def web(  # noqa: PLR0913 - one parameter per option
@@ -40,7 +41,7 @@ def web(  # noqa: PLR0913 - one parameter per option
     It runs until SIGTERM or Ctrl-C. On loopback unless told otherwise. Prints its address when it is ready.
     """
     if find_spec("aiohttp") is None:
-        raise ConfigError("web needs more packages: pip install 'acqstream[web]'")
+        raise ConfigError(f"web needs more packages: {install_command('web')}")
     from acqstream.web.token_file import read_or_make_token
     from acqstream.web.web_server import run_server
     from acqstream.web.web_settings import VIEWER_ORIGINS, WebLimits, WebSettings

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from acqstream.codecs.png_rows import decode_rows
 from acqstream.codecs.sizes import Data
 from acqstream.errors import CorruptDataset, UnsupportedFeature
+from acqstream.extras import install_command
 
 PNG_CHANNELS, JPEG_CHANNELS = (1, 2, 3, 4), (1, 3)
 MAX_JPEG_SIDE = 65_500  # pixels, of libjpeg
@@ -118,7 +119,7 @@ def load_pillow(kind: str) -> Any:
     try:
         from PIL import Image
     except ImportError as error:
-        text = f"{kind.lower()} images take Pillow, which cannot be imported ({error}): pip install 'acqstream[view]'"
+        text = f"{kind.lower()} images take Pillow, which cannot be imported ({error}): {install_command('view')}"
         raise UnsupportedFeature(text) from error
     return Image
 

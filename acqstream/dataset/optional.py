@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from acqstream.errors import ConfigError
+from acqstream.extras import install_command
 
 
 def import_optional(module: str, extra: str) -> Any:
@@ -13,5 +14,5 @@ def import_optional(module: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        text = f"{module} is needed for this and cannot be imported ({error}): pip install 'acqstream[{extra}]'"
+        text = f"{module} is needed for this and cannot be imported ({error}): {install_command(extra)}"
         raise ConfigError(text) from error

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from acqstream.errors import ConfigError, DatasetError
+from acqstream.extras import install_command
 
 TIMEOUT_S = 10
 
@@ -19,7 +20,7 @@ class DaskCluster:
         try:
             distributed: Any = import_module("distributed")
         except ImportError as error:
-            raise ConfigError(f"a Dask cluster needs Dask ({error}): pip install 'acqstream[dask]'") from error
+            raise ConfigError(f"a Dask cluster needs Dask ({error}): {install_command('dask')}") from error
         try:
             self._client: Any = distributed.Client(scheduler, timeout=TIMEOUT_S, set_as_default=False)
         except (OSError, ValueError) as error:

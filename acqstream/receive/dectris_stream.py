@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import ConfigError, ProtocolError
+from acqstream.extras import install_command
 from acqstream.model.fields import MAX_INTEGER
 from acqstream.model.pixel_type import pixel_type_of
 from acqstream.receive.dectris_compression import decompressed
@@ -65,7 +66,7 @@ def require_cbor() -> None:
     try:
         import cbor2  # noqa: F401 - a check that it is installed
     except ImportError as error:
-        raise ConfigError("DECTRIS streams need cbor2: pip install acqstream[dectris]") from error
+        raise ConfigError(f"DECTRIS streams need cbor2: {install_command('dectris')}") from error
 
 
 def parse_dectris(raw: bytes) -> SeriesStart | SeriesImage | SeriesEnd:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 from urllib.parse import quote, unquote, urlsplit
 
 from acqstream.errors import ConfigError, StorageError
+from acqstream.extras import install_command
 
 _FILE_ENDINGS = (".index", ".tif", ".txt", ".json", ".journal", ".xml")
 _CUBE_NAME = re.compile(r"(header|x[0-9]+)\.wkw")  # else a folder: cells.wkw
@@ -72,7 +73,7 @@ class RemotePath:
                 options["get_client"] = bounded_session
             return cls(*url_to_fs(url, **options))
         except (ImportError, ValueError) as error:
-            text = f"{url}: cannot be opened: {error}. Remote data need: pip install 'acqstream[fsspec]'"
+            text = f"{url}: cannot be opened: {error}. Remote data need: {install_command('fsspec')}"
             raise ConfigError(f"{text}, and what fsspec names for this kind of URL") from error
 
     @property

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from acqstream.errors import AcqStreamError, ConfigError
+from acqstream.extras import install_command
 from acqstream.storage.patient_output import never_wait_for_output
 from acqstream.storage.platform import child_process
 from acqstream.web.token_file import read_or_make_token
@@ -52,7 +53,7 @@ def main() -> None:
     child_process.yield_to_parent()
     try:
         if find_spec("aiohttp") is None:
-            raise ConfigError("web needs more packages: pip install 'acqstream[web]'")
+            raise ConfigError(f"web needs more packages: {install_command('web')}")
         from acqstream.web.web_server import run_server
 
         settings = settings_of(json.loads(sys.argv[1]))

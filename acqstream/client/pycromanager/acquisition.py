@@ -9,6 +9,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from acqstream.extras import install_command
+
 try:
     from pycromanager.acquisition.acq_eng_py.internal.engine import Engine
     from pycromanager.acquisition.acq_eng_py.main.acq_eng_metadata import AcqEngMetadata
@@ -17,7 +19,7 @@ try:
 except ImportError as error:
     raise ImportError(
         f"acqstream.client.pycromanager.Acquisition needs pycromanager 1.0 or newer, which cannot be "
-        f"imported ({error}); install it with: pip install acqstream[pycromanager]"
+        f"imported ({error}); install it with: {install_command('pycromanager')}"
     ) from error
 
 from acqstream.client import producer

@@ -26,7 +26,7 @@ def run(code):
 
 
 def test_the_extra_is_named_where_it_is_missing():
-    assert "pip install acqstream[pymmcore]" in run(MISSING)
+    assert "[pymmcore]" in run(MISSING)
 
 
 def test_the_client_alone_loads_no_microscope_software():
