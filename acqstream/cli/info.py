@@ -10,8 +10,9 @@ import typer
 
 from acqstream.cli.chunk_info import ChunkInfo, describe_chunks, print_chunk_info
 from acqstream.cli.output import print_json
-from acqstream.errors import CorruptDataset, DatasetError
+from acqstream.errors import AcqStreamError, CorruptDataset, DatasetError
 from acqstream.model.axes import AxisValue
+from acqstream.model.state import AcquisitionState
 from acqstream.model.units import count_text, size_text
 
 if TYPE_CHECKING:
@@ -36,13 +37,14 @@ class DatasetInfo:
     shape is that of the full resolution as an array with the axes array_axes: tiles are put together. missing counts
     its frames or tiles that are not stored, first_missing are some of them. level_shapes are the shapes of all levels.
     state is what the daemon recorded, e.g. "COMPLETE"; empty for datasets of other writers. mirrors are the mirrors and
-    levels that were asked for or made, and how they stand.
+    levels that were asked for or made, and how they stand. sentence: how its run ended; empty without a receipt.
     """
 
     path: str
     format: str
     state: str
     complete: bool
+    sentence: str
     frames: int
     shape: tuple[int, ...]
     array_axes: tuple[str, ...]
@@ -104,6 +106,7 @@ def describe(dataset: Dataset) -> DatasetInfo:
         format=dataset.format,
         state=str(dataset.state or ""),
         complete=dataset.complete,
+        sentence=_sentence_of(dataset),
         frames=count,
         shape=full.shape if count else (),
         array_axes=full.axes if count else (),
@@ -119,6 +122,20 @@ def describe(dataset: Dataset) -> DatasetInfo:
         mirrors=_mirrors_of(dataset),
         summary_metadata=dict(dataset.summary_metadata),
     )
+
+
+def _sentence_of(dataset: Dataset) -> str:
+    """How its run ended, by its receipt; empty without one."""
+    from acqstream.formats.ndtiff.folders import container_of
+    from acqstream.integrity.verification.receipt_check import read_receipt
+    from acqstream.log.state_file import RECEIPT_NAME
+    from acqstream.storage.remote_path import is_remote
+
+    try:
+        path = container_of(dataset.path) / RECEIPT_NAME
+        return "" if is_remote(path) or not path.exists() else read_receipt(path).sentence
+    except AcqStreamError:  # `verify` reports what is wrong with it
+        return ""
 
 
 def _mirrors_of(dataset: Dataset) -> tuple[MirrorResult, ...]:
@@ -148,6 +165,8 @@ def disk_bytes(path: Path) -> int:
 
 
 def _state_text(facts: DatasetInfo) -> str:
+    if facts.sentence and facts.state in _STATES and facts.state != AcquisitionState.INTERRUPTED:
+        return facts.sentence
     if facts.state:
         return _STATES.get(facts.state, facts.state.lower())
     return "complete" if facts.complete else "growing, or ended without being closed"

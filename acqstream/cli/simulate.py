@@ -218,15 +218,12 @@ def _document(result: CameraResult) -> dict[str, object]:
 
 def _print_result(result: CameraResult) -> None:
     receipt = result.receipt
-    verdict = "complete" if receipt.complete else f"INCOMPLETE, {receipt.status}"
     print(
-        f"{result.name}: {verdict}: {receipt.stored:,} of {count_text(result.sent, 'frame')} stored, "
+        f"{result.name}: {receipt.sentence}; {receipt.stored:,} of {count_text(result.sent, 'frame')} stored, "
         f"{size_text(receipt.payload_bytes)} in {duration_text(result.seconds)} "
         f"({rate_text(receipt.payload_bytes / max(result.seconds, 1e-9))})"
     )
     print(f"  in {receipt.path}")
-    if receipt.reason:
-        print(f"  reason: {receipt.reason}")
     if result.late_frames:
         print(f"  {count_text(result.late_frames, 'frame')} came later than the rate asks for")
     for warning in result.warnings:

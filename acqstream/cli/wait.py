@@ -75,7 +75,5 @@ def _run_text(end: DatasetEnd) -> str:
     state = end.state.lower()
     if not end.state.final:
         return f"{state}: {end.reason}" if end.reason else state
-    parts = [f"{state}: {end.reason}" if end.reason else state, f"{count_text(end.stored, 'frame')} stored"]
-    if end.missing:
-        parts.append(f"{end.missing:,} missing")
-    return ", ".join(parts)
+    ending = end.sentence or (f"{state}: {end.reason}" if end.reason else state)
+    return f"{ending}; {count_text(end.stored, 'frame')} stored"

@@ -38,7 +38,7 @@ class DatasetEnd:
     "interrupted" when the acquisition was interrupted and not resumed; "abandoned" when something has not ended and no
     process continues it; "timeout" when the time was over before. state and reason are those of the acquisition.
     complete: it was closed in order, and every frame is stored or was declared as skipped. stored counts frames,
-    missing counts undeclared frames without pixels.
+    missing counts undeclared frames without pixels. sentence: that of the receipt; empty without one.
     """
 
     path: str
@@ -48,6 +48,7 @@ class DatasetEnd:
     complete: bool
     stored: int
     missing: int
+    sentence: str
     mirrors: tuple[MirrorResult, ...]
 
     @property
@@ -123,6 +124,7 @@ class _DatasetWatch:
             complete=state.state is AcquisitionState.COMPLETE and (receipt is None or receipt.complete),
             stored=receipt.stored if receipt is not None else 0,
             missing=_undeclared(receipt) if receipt is not None else 0,
+            sentence=receipt.sentence if receipt is not None else "",
             mirrors=mirrors,
         )
 

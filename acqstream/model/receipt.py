@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 from acqstream.model.fields import Fields
 from acqstream.model.frame_header import MAX_NUMBER
 from acqstream.model.state import AcquisitionState
+from acqstream.model.units import count_text, size_text
 
 Status = Literal["completed", "canceled", "error", "interrupted", "failed"]
 END_STATES: Mapping[str, AcquisitionState] = {
@@ -19,6 +20,8 @@ END_STATES: Mapping[str, AcquisitionState] = {
     "failed": AcquisitionState.FAILED,
 }
 """The state that a receipt's status stands for."""
+_REASONS = 3  # of frames without pixels, in a sentence
+_LINES = 9  # of a printed receipt, and one more
 UNFORCED = "written, but not forced to the disk"
 """The reason of missing frames that a failing disk may have lost: they were published and are not durable."""
 
@@ -99,6 +102,25 @@ class Receipt:
         """True when the producer closed the run in order and every frame is stored or was declared as skipped."""
         undeclared = sum(gap.count for gap in self.missing) - self.skipped
         return self.status == "completed" and undeclared <= 0 and self.sent in (None, self.stored + self.skipped)
+
+    @property
+    def sentence(self) -> str:
+        """How the run ended, as page, commands and notices say it: "complete; 2 frames skipped: camera lost it"."""
+        numbers = max(sum(gap.count for gap in self.missing), (self.sent or 0) - self.stored)
+        counts = {"missing": max(0, numbers - self.skipped), "skipped": self.skipped}
+        reasons = [gap.reason for gap in self.missing if gap.reason]
+        known = dict.fromkeys(reasons) if 0 in counts.values() else {}  # of both, nobody knows which is whose
+        why = f": {', '.join([*known][:_REASONS])}{' and more' if len(known) > _REASONS else ''}" if known else ""
+        parts = [f"{count_text(count, 'frame')} {what}{why}" for what, count in counts.items() if count]
+        head = "complete" if self.complete else "incomplete" if self.status == "completed" else self.status
+        return "; ".join([f"{head}: {self.reason}" if self.reason else head, *parts])
+
+    def __str__(self) -> str:
+        sent = "" if self.sent is None else f" of {self.sent:,} sent"
+        lines = [self.sentence, f"{count_text(self.stored, 'frame')} stored{sent}, {size_text(self.payload_bytes)}"]
+        lines += [f"in {self.path}", *(f"{name}: {text}" for name, text in self.mirrors.items())]
+        root = [f"SHA-256 of all frames {self.root_sha256}"] if self.root_sha256 else []
+        return "\n".join([*lines[:_LINES], *root])
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as in receipt.json and in the `closed` message."""

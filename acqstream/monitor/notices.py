@@ -127,8 +127,7 @@ class NoticeFinder:
 
 def _result(receipt: Receipt) -> str:
     sent = "" if receipt.sent is None else f" of {receipt.sent:,} sent"
-    reason = f" ({receipt.reason})" if receipt.reason else ""
-    return f"{receipt.status}, {count_text(receipt.stored, 'frame')} stored{sent}{reason}"
+    return f"{receipt.sentence}; {count_text(receipt.stored, 'frame')} stored{sent}"
 
 
 def _numbers(receipt: Receipt) -> dict[str, Any]:

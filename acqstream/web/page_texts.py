@@ -67,7 +67,6 @@ def daemon_trouble(view: DaemonView) -> Iterable[tuple[str, str]]:
 def run_texts(run: AcquisitionStatus, frames_per_s: float | None, is_known: bool) -> dict[str, Any]:
     """Texts of a running acquisition. is_known: the daemon answers, so that the numbers are those of now."""
     level, alarm = run_alarm(run, frames_per_s) if is_known else ("", "")
-    waiting = run.received - run.durable
     return {
         "id": run.dataset_id,
         "name": run.name,
@@ -82,8 +81,8 @@ def run_texts(run: AcquisitionStatus, frames_per_s: float | None, is_known: bool
         "published": f"{run.published:,}",
         "durable": f"{run.durable:,}",
         "last_safe": f"last safe frame {run.durable - 1:,}" if run.durable else "no frame is safe yet",
-        "behind": f"{count_text(waiting, 'frame')} not safe yet" if waiting else "all frames are safe",
-        "durable_share": run.durable / run.received if run.received else 0.0,
+        "behind": run.safety,
+        "durable_share": run.durable / run.known if run.known else 0.0,
         "planned": "" if run.expected is None else f"{count_text(run.expected, 'frame')} planned",
         "skipped": f"{count_text(run.skipped, 'frame')} skipped" if run.skipped else "",
         "rate": rate_text(run.bytes_per_s),
@@ -181,12 +180,11 @@ def receipt_texts(receipt: Receipt) -> dict[str, Any]:
         "status": receipt.status,
         "stored": f"{count_text(receipt.stored, 'frame')} stored{sent}",
         "size": size_text(receipt.payload_bytes),
-        "reason": receipt.reason,
         "gaps": [{"text": text} for text in gaps],
         "root": receipt.root_sha256[:16],
         "finished_at": time_text(receipt.finished_at),
         "is_good": receipt.complete,
-        "verdict": "complete: every frame is stored" if receipt.complete else f"{receipt.status}, not complete",
+        "verdict": receipt.sentence,
         "verify": f"acqstream verify {shell_word(receipt.path)}",
     }
 
@@ -254,7 +252,6 @@ def _no_receipt() -> dict[str, Any]:
         "status": "unknown",
         "stored": "its receipt cannot be read",
         "size": "",
-        "reason": "",
         "gaps": [],
         "root": "",
         "finished_at": "",

@@ -54,7 +54,7 @@ def test_options_become_a_plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert plan.axes.at(3) == {"time": 1, "channel": "B"}
     assert (plan.mirrors, plan.endpoint, plan.number_if_taken) == (("n5",), "tcp://127.0.0.1:7", False)
     out = capsys.readouterr().out
-    assert "cells: complete: 12 of 12 frames stored, 12 MB in 2.00 s (6 MB/s)" in out
+    assert "cells: complete; 12 of 12 frames stored, 12 MB in 2.00 s (6 MB/s)" in out
     assert "/data/cells" in out
 
 
@@ -68,7 +68,7 @@ def test_missing_frames_end_with_3(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     code, _ = simulate(monkeypatch, BAD, "--frames", "12")
     assert code == 3
     out = capsys.readouterr().out
-    assert "INCOMPLETE" in out
+    assert "incomplete; 2 frames missing: never arrived" in out
     assert "missing: 3 to 4: never arrived" in out
 
 

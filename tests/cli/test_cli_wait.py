@@ -43,7 +43,7 @@ def record(cells: Path, name: str, **more: Any) -> None:
 def test_all_is_well(cells: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(cells, "n5")
     assert wait(cells) == ExitCode.OK
-    assert capsys.readouterr().out == f"{cells}: complete, 5 frames stored\nn5  complete, 5 frames\n"
+    assert capsys.readouterr().out == f"{cells}: complete; 5 frames stored\nn5  complete, 5 frames\n"
     assert wait(cells / "NDTiff.index", "--json") == ExitCode.OK
     told = json.loads(capsys.readouterr().out)
     assert (told["outcome"], told["ok"], told["state"], told["stored"]) == ("ended", True, "COMPLETE", 5)
@@ -62,14 +62,14 @@ def test_a_mirror_that_is_not_complete(cells: Path, state: str, capsys: pytest.C
     assert lines[2] == "wkw  complete, 5 frames"
 
 
-@pytest.mark.parametrize(("status", "text"), [("canceled", "canceled"), ("error", "errored"), ("failed", "failed")])
+@pytest.mark.parametrize(("status", "text"), [("canceled", "canceled"), ("error", "error"), ("failed", "failed")])
 def test_a_run_that_did_not_end_in_order(
     tmp_path: Path, status: Status, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = start_log(tmp_path / "cells")
     log.close(status, "had enough")
     assert wait(tmp_path / "cells") == ExitCode.INCOMPLETE
-    assert capsys.readouterr().out == f"{tmp_path / 'cells'}: {text}: had enough, 0 frames stored\n"
+    assert capsys.readouterr().out == f"{tmp_path / 'cells'}: {text}: had enough; 0 frames stored\n"
 
 
 def test_a_run_that_misses_frames(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,7 +78,7 @@ def test_a_run_that_misses_frames(tmp_path: Path, capsys: pytest.CaptureFixture[
         log.append(frame.header, frame.image)
     log.close(sent=5)
     assert wait(tmp_path / "cells") == ExitCode.INCOMPLETE
-    assert "complete, 3 frames stored, 2 missing" in capsys.readouterr().out
+    assert "incomplete; 2 frames missing: never arrived; 3 frames stored" in capsys.readouterr().out
 
 
 def test_what_nobody_goes_on_with(cells: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,6 +26,13 @@ class RawPeer:
             self.socket = socket.socket(socket.AF_UNIX)
             self.socket.settimeout(10)
             self.socket.connect(place)
+        try:
+            self._shake_hands(is_reader=is_reader)
+        except OSError:
+            self.socket.close()
+            raise
+
+    def _shake_hands(self, *, is_reader: bool) -> None:
         ready = READY_OF_READER if is_reader else READY
         self.socket.sendall(GREETING + b"\x04" + bytes([len(ready)]) + ready)
         heard, more = b"", b"any"

@@ -216,12 +216,12 @@ def test_a_flood_of_connections_costs_nobody_a_run(small_daemon: DaemonProcess, 
                     held[-1].send_part(b'{"t":"ping"}', more=False)
             if len(held) > 2 * MAX_CONNECTIONS:
                 held.pop(0).socket.close()
+            time.sleep(0.002)  # some hundred a second: the processors are for others, too
 
-    threads = [threading.Thread(target=flood) for _ in range(2)]
-    for one in threads:
-        one.start()
-    until(lambda: len(held) > MAX_CONNECTIONS, "all places are taken")
+    thread = threading.Thread(target=flood)
+    thread.start()
     try:
+        until(lambda: len(held) > MAX_CONNECTIONS, "all places are taken")
         with acqstream.create("cells", endpoint=small_daemon.endpoint, transport="tcp", on_exists="number") as run:
             for number in range(200):
                 run.put(np.full((64, 64), number, np.uint16), time=number)
@@ -230,8 +230,7 @@ def test_a_flood_of_connections_costs_nobody_a_run(small_daemon: DaemonProcess, 
         assert (run.receipt.status, run.receipt.stored) == ("completed", 200)
     finally:
         stop.set()
-        for thread in threads:
-            thread.join()
+        thread.join()
         for peer in held:
             peer.socket.close()
     until(lambda: _is_served(small_daemon), "a place for a new connection")

@@ -322,6 +322,7 @@ class Events:
                 return found
 
     def close(self) -> None:
+        self.answer.close()
         self._connection.close()
 
 
@@ -371,12 +372,22 @@ def test_streams_that_nobody_reads_are_cut(data: Path) -> None:
             unread.append(one)
         until(lambda: site.context.gate.streams == 2, "both are open")  # type: ignore[union-attr]
         assert site.ask("/api/events").status == 503
-        events = until(lambda: (one := Events(site)).answer.status == 200 and one, "a place for another one")
+        events = until(lambda: _opened(site), "a place for another one")
         assert events.next_texts()
         while events.answer.readline():  # a whole answer, which a browser takes for a reason to ask again
             pass
+        events.close()
         for one in unread:
             one.close()
+
+
+def _opened(site: Site) -> Events | None:
+    """A stream of events; None while there is no place."""
+    events = Events(site)
+    if events.answer.status == 200:
+        return events
+    events.close()
+    return None
 
 
 def test_a_picture_is_rendered_once_for_all_who_look(daemon: DaemonProcess, live_site: Site) -> None:

@@ -32,7 +32,7 @@ def test_all_is_well() -> None:
     assert (run["received"], run["published"], run["durable"]) == ("120", "110", "100")
     assert run["sent"] == ""  # its program does not say
     assert run_texts(run_status(sent=1234), None, is_known=True)["sent"] == "1,234"
-    assert (run["behind"], run["last_safe"]) == ("20 frames not safe yet", "last safe frame 99")
+    assert (run["behind"], run["last_safe"]) == ("100 of 120 frames safe", "last safe frame 99")
     assert (run["age"], run["rate"], run["frame_rate"]) == ("00:41:07", "2.5 MB/s", "20.0 fps")
     assert run["queue"] == "queue 10 frames, 81.9 kB"
     assert run["forecast"] == "full in 2 h 10 min, about 156,000 more frames"
@@ -143,11 +143,11 @@ def test_a_receipt_is_good_only_if_it_is_complete() -> None:
     gaps = (missing(12, 3), missing(20, 1, ""), *(missing(30 + 2 * number, 1) for number in range(9)))
     bad = receipt_texts(receipt_of(run, "interrupted", stored=186, missing=gaps, reason="the daemon was stopped"))
     assert not bad["is_good"]
-    assert bad["verdict"] == "interrupted, not complete"
+    assert bad["verdict"] == "interrupted: the daemon was stopped; 14 frames missing: camera timeout"
     assert [one["text"] for one in bad["gaps"][:2]] == ["frames 12 to 14 missing: camera timeout", "frame 20 missing"]
     assert bad["gaps"][-1]["text"] == "and 6 more gaps"
     undeclared = receipt_texts(receipt_of(run, stored=100))
-    assert (undeclared["is_good"], undeclared["verdict"]) == (False, "completed, not complete")
+    assert (undeclared["is_good"], undeclared["verdict"]) == (False, "incomplete; 100 frames missing")
 
 
 def test_a_run_without_a_receipt_is_not_good() -> None:
