@@ -91,8 +91,9 @@ class ChunkedPlane:
             for rows, columns in self.parts(step):
                 y, x = _stored(rows, step, self.shape[0]), _stored(columns, step, self.shape[1])
                 pixels[rows.start : rows.stop, columns.start : columns.stop] = read(y, x)
-                part = ChunkedPlane((y.stop - y.start, x.stop - x.start), self.chunk, self.chunk_bytes)
-                yield part.cost(step)[1]
+                sides = zip((rows, columns), self.chunk, strict=True)
+                touched = ({one * step // side for one in part} for part, side in sides)
+                yield math.prod(map(len, touched)) * self.chunk_bytes
 
         return ThinnedPicture(pixels, (step, step), parts())
 

@@ -80,6 +80,6 @@ def test_the_oldest_python_has_what_it_needs():
 
 
 def test_the_windows_python_has_the_versions_of_the_other_one_but_for_numpy():
-    on_windows = {"sys_platform": "win32", "os_name": "nt"}
+    on_windows = {"sys_platform": "win32", "os_name": "nt", "python_full_version": "3.11.7", "python_version": "3.11"}
     pinned, windows = pins(environment=on_windows), pins("windows.txt")
     assert {name for name, version in windows.items() if pinned.get(name) != version} == {"numpy"}

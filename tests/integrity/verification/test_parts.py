@@ -6,6 +6,7 @@ import itertools
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import fields as fields_of
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,7 +106,8 @@ def test_facts_of_a_journal_are_the_same_in_any_pieces(
     ]
     whole, parted = (JournalFacts.of(folder, found) for found in ([content], pieces))
     assert parted.numbers.tolist() == whole.numbers.tolist() == [n for n in range(40) if n not in lost]
-    assert replace(parted, numbers=whole.numbers) == whole
+    for name in (one.name for one in fields_of(whole) if one.name != "numbers"):
+        assert getattr(parted, name) == getattr(whole, name), name
     assert whole.missing.count == len(lost)
 
 
