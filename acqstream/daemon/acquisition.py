@@ -10,7 +10,7 @@ from typing import Any
 from acqstream.daemon.acquisition_views import AcquisitionViews
 from acqstream.daemon.frame_progress import FrameProgress
 from acqstream.daemon.shared_memory_server import ProducerMemory
-from acqstream.daemon.space import Demand, DiskSpace
+from acqstream.daemon.space import Demand, DiskSpace, RateWindow
 from acqstream.errors import FrameRefused
 from acqstream.log.log import Log
 from acqstream.log.memory_budget import Share
@@ -51,13 +51,11 @@ class SpaceReports:
     bytes_per_s: float = 0.0
     is_low_reported: bool = False
     is_pause_reported: bool = False
-    _rate: tuple[float, int] = field(default_factory=lambda: (time.monotonic(), 0))
+    _window: RateWindow = field(default_factory=lambda: RateWindow(time.monotonic()))
 
     def measure_rate(self, now_s: float) -> None:
         """Update bytes_per_s; called about once a second."""
-        then, bytes_then = self._rate
-        self.bytes_per_s = (self.log.metrics.payload_bytes - bytes_then) / max(now_s - then, 1e-3)
-        self._rate = (now_s, self.log.metrics.payload_bytes)
+        self.bytes_per_s = self._window.rate(now_s, self._stored, self.log.metrics.payload_bytes)
 
     @property
     def frame_bytes(self) -> float:
@@ -69,7 +67,11 @@ class SpaceReports:
         """What log, mirrors and levels take of the disk."""
         need, backlog = self.views.disk_need(self._stored)
         share = need / self.frame_bytes if self.frame_bytes else 0.0
-        return Demand(self.bytes_per_s, share, backlog)
+        planned = self.log.spec.expect
+        to_come = (
+            None if planned is None else max(0, planned - self._stored - self.log.metrics.skipped) * self.frame_bytes
+        )
+        return Demand(self.bytes_per_s, share, backlog, to_come)
 
     @property
     def _stored(self) -> int:

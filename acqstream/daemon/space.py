@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,17 +18,21 @@ logger = logging.getLogger("acqstream.daemon")
 
 LOOK_INTERVAL_S = 0.2
 MIRRORS_KEEP = 2  # times the reserve: the free space at which mirrors stop, the reserve and a margin as large
+RATE_S, RATE_FRAMES = 60.0, 10
 HYSTERESIS = 1.125  # times a bound: free space that ends a shortage
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
     """What an acquisition takes of the disk. bytes_per_s is the rate of its log; for each of these bytes its mirrors
-    and levels take mirror_share, and they are mirror_backlog bytes behind."""
+    and levels take mirror_share, and they are mirror_backlog bytes behind. planned_bytes are still to come in its log;
+    None: it has no plan.
+    """
 
     bytes_per_s: float = 0.0
     mirror_share: float = 0.0
     mirror_backlog: float = 0.0
+    planned_bytes: float | None = None
 
     @staticmethod
     def of_all(users: Iterable[SpaceUser]) -> Demand:
@@ -35,7 +40,27 @@ class Demand:
         demands = [user.demand for user in users]
         rate = sum(one.bytes_per_s for one in demands)
         mirrors = sum(one.bytes_per_s * one.mirror_share for one in demands)
-        return Demand(rate, mirrors / rate if rate > 0 else 0.0, sum(one.mirror_backlog for one in demands))
+        share = mirrors / rate if rate > 0 else 0.0
+        plans = [one.planned_bytes for one in demands if one.planned_bytes is not None]
+        planned = sum(plans) if plans and len(plans) == len(demands) else None
+        return Demand(rate, share, sum(one.mirror_backlog for one in demands), planned)
+
+
+class RateWindow:
+    """The rate of a run over the last minute, or over the last frames where a minute has fewer."""
+
+    def __init__(self, now_s: float) -> None:
+        self._samples = deque([(now_s, 0, 0)])  # seconds, frames, bytes
+
+    def rate(self, now_s: float, frames: int, size_bytes: int) -> float:
+        """Bytes per second, with what there is now; called about once a second."""
+        samples = self._samples
+        if samples[-1][1] != frames:
+            samples.append((now_s, frames, size_bytes))
+        while len(samples) > 1 and now_s - samples[1][0] >= RATE_S and frames - samples[1][1] >= RATE_FRAMES:
+            samples.popleft()
+        then, _, bytes_then = samples[0]
+        return (size_bytes - bytes_then) / max(now_s - then, 1e-3)
 
 
 class SpaceUser(Protocol):
@@ -133,8 +158,13 @@ class DiskSpace:
             return SpaceLevel.FULL
         seconds = self.seconds_left(demand)
         low_s = self._low_s * (HYSTERESIS if self.level is SpaceLevel.LOW else 1)
-        is_short = seconds is not None and seconds < low_s
+        is_short = seconds is not None and seconds < low_s and not self._fits(demand)
         return SpaceLevel.LOW if free < 2 * self.reserve_bytes or is_short else SpaceLevel.ENOUGH
+
+    def _fits(self, demand: Demand) -> bool:
+        """Whether there is space for all that is still planned, in every run."""
+        left = self.bytes_left(demand)
+        return demand.planned_bytes is not None and left is not None and left >= demand.planned_bytes
 
 
 def _size_text(size_bytes: int) -> str:

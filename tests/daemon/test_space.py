@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +12,7 @@ import pytest
 
 from acqstream.daemon.acquisition import SpaceReports
 from acqstream.daemon.config import DaemonConfig
-from acqstream.daemon.space import Demand, DiskSpace
+from acqstream.daemon.space import Demand, DiskSpace, RateWindow
 from acqstream.model.status import SpaceLevel
 from acqstream.storage.ballast import BALLAST_NAME, Ballast
 from acqstream.storage.disk import LocalDisk
@@ -129,6 +129,7 @@ def test_the_warning_tells_how_long_the_space_lasts(tmp_path: Path, rate: float,
         cursors=lambda: SimpleNamespace(published=0),
         hold=lambda _: None,
         paused_why="",
+        spec=SimpleNamespace(expect=None),
     )
     views = SimpleNamespace(disk_need=lambda _: (0.0, 0.0))
     reports = SpaceReports(cast("Any", log), cast("Any", views), bytes_per_s=rate * MIB)
@@ -138,6 +139,42 @@ def test_the_warning_tells_how_long_the_space_lasts(tmp_path: Path, rate: float,
         reports.note(space)
     (text,) = texts
     assert text == space.text() + (f"; {lasts} at the present rate" if lasts else "")
+
+
+def test_a_plan_that_fits_is_no_shortage(tmp_path: Path) -> None:
+    """A run of 3 GB on a disk of 42 GB ends before the disk does, however fast it is."""
+    space = space_on(FakeDisk(42_000 * MIB), tmp_path)
+    fast = Demand(2000 * MIB)  # 21 s
+    for demand, level in [
+        (fast, SpaceLevel.LOW),
+        (replace(fast, planned_bytes=3000.0 * MIB), SpaceLevel.ENOUGH),
+        (replace(fast, planned_bytes=41_901.0 * MIB), SpaceLevel.LOW),
+        (replace(fast, planned_bytes=22_000.0 * MIB, mirror_share=1.0), SpaceLevel.LOW),  # their mirrors do not
+        (replace(fast, planned_bytes=0.0), SpaceLevel.ENOUGH),
+    ]:
+        space.running = (FakeWriting(demand),)
+        space.look()
+        assert space.level is level, demand
+    space.running = (FakeWriting(replace(fast, planned_bytes=3000.0 * MIB)), FakeWriting(fast))
+    space.look()
+    assert space.level is SpaceLevel.LOW, "the other one has no plan"
+
+
+def test_the_rate_is_that_of_a_minute_or_of_ten_frames() -> None:
+    window = RateWindow(0.0)
+    assert window.rate(0.0, 0, 0) == 0
+    for second in range(1, 200):  # 5 frames a second of 1 MiB
+        found = window.rate(float(second), 5 * second, 5 * second * MIB)
+        assert found == pytest.approx(5 * MIB)
+    for second in range(200, 260):  # then twice as many
+        found = window.rate(float(second), 995 + 10 * (second - 199), (995 + 10 * (second - 199)) * MIB)
+    assert found == pytest.approx(10 * MIB)
+    lapse = RateWindow(0.0)
+    for second in range(1, 1000):  # a frame every 30 s
+        found = lapse.rate(float(second), second // 30, second // 30 * MIB)
+        assert len(lapse._samples) < 15
+        if second > 300:
+            assert found == pytest.approx(MIB / 30, rel=0.1)
 
 
 def test_what_several_take_is_added(tmp_path: Path) -> None:
