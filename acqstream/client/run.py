@@ -264,8 +264,12 @@ class Run:
         if error is None:
             self.close()
             return
+        name, text = type(error).__name__, str(error)
         try:
-            self.close("error", reason=f"{type(error).__name__}: {error}")
+            if isinstance(error, KeyboardInterrupt):
+                self.close("canceled", reason="Ctrl-C")
+            else:
+                self.close("error", reason=f"{name}: {text}" if text else name)
         except AcqStreamError as close_error:
             if close_error is not error:
                 error.add_note(f"closing the run {self.name!r} failed too: {close_error}")

@@ -17,6 +17,7 @@ from acqstream.errors import DatasetError, UnknownFormat, UnsupportedFeature
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.ndtiff import FORMAT as NDTIFF
 from acqstream.formats.ndtiff import NDTiffFormat
+from acqstream.formats.other_files import other_file
 from acqstream.storage.read_place import place_of
 
 ENTRY_POINTS = "acqstream.formats"
@@ -97,6 +98,8 @@ def find_format(path: Path) -> NDTiffFormat | ChunkFormat[Any]:
         if candidate.detect(place) if isinstance(candidate, ChunkFormat) else candidate.detect(path):
             return candidate
         patterns.append(f"{candidate.name}: {candidate.looked_for}")
+    if other := other_file(place):
+        raise UnknownFormat(f"{path} is no dataset but {other}")
     raise UnknownFormat(f"{path}: no known format here. Looked for {'; '.join(patterns)}")
 
 

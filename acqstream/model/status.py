@@ -71,8 +71,8 @@ class AcquisitionStatus:
     """One acquisition. sent, received, published, durable, skipped and queue_frames count frames. sent is what its
     producer said last (None: it does not say), expected the number of frames that it planned (None: not stated).
 
-    bytes_per_s is the rate of the last minute, or of the last ten frames. running_s is the time since it was opened or resumed,
-    seconds_since_frame the time since a frame was received, before the first one since it was opened (None: unknown).
+    bytes_per_s is the rate of the last minute, or of the last ten frames. running_s is the time since it was opened or
+    resumed, seconds_since_frame since a frame was received, before the first one since it was opened (None: unknown).
     seconds_left and frames_left are the time and the frames until the disk is full (None: unknown). paused is the
     reason why no frames are taken for lack of space, stall the disk call that stalls; both are empty while all is well.
     io is the way files are written ("direct" or "buffered"), io_why the reason for "buffered", transport the way frames

@@ -73,7 +73,11 @@ def parse_json(
     except RecursionError as error:
         raise CorruptDataset(f"{place}is not valid JSON: nested too deeply", path=path, offset=offset) from error
     except ValueError as error:
-        raise CorruptDataset(f"{place}is not valid JSON: {error!s:.200}", path=path, offset=offset) from error
+        is_zeros = isinstance(content, bytes) and not content.strip(b"\0")
+        why = (
+            f"{len(content)} bytes of zeros, as a power cut leaves them" if content and is_zeros else f"{error!s:.200}"
+        )
+        raise CorruptDataset(f"{place}is not valid JSON: {why}", path=path, offset=offset) from error
     # Fewer brackets than levels: the walk through the value can be spared.
     if counts[0] + counts[1] > MAX_DEPTH and is_deeper_than(MAX_DEPTH, value):
         text = f"{place}is nested deeper than {MAX_DEPTH} levels"
