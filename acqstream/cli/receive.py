@@ -45,7 +45,8 @@ def receive(
     idle: Annotated[float, typer.Option(min=0.05, help="Seconds without a message that end a dataset.")] = 10.0,
     queue: Annotated[int, typer.Option(min=1, help="Messages that may wait in the socket.")] = 64,
     frames: Annotated[
-        int | None, typer.Option(min=1, help="End after so many frames [default: never].", show_default=False)
+        int | None,
+        typer.Option(min=1, help="End when so many were sent, lost ones too [default: never].", show_default=False),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout, at the end.")] = False,
 ) -> None:

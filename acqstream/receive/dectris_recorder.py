@@ -87,9 +87,11 @@ class DectrisRecorder(Recorder):
         except (ProtocolError, FrameRefused) as error:
             text = f"image {message.image}, channel {channel}: {error}"
             self._count_refused(text)
+            self.tally.sent += 1
             self._run.skip(1, reason=text)  # raises if the run itself has failed
             return
         self.tally.frames += 1
+        self.tally.sent += 1
 
     def _take_end(self, series: int) -> None:
         if series != self._series:
@@ -126,11 +128,13 @@ class DectrisRecorder(Recorder):
         count = (stop - first) * max(1, len(self._channels))
         text = f"stream image {numbers} {what}"
         self.tally.lost += count
+        self.tally.sent += count
         self.tally.warn("lost_frames", text)
         self._run.skip(count, reason=text)
 
     def _refuse_image(self, image: int, text: str) -> None:
         self._count_refused(f"image {image}: {text}")
+        self.tally.sent += max(1, len(self._channels))
         if self._run is not None:
             self._declare_images(self._next_image, image, "did not arrive")
             self._next_image = image + 1

@@ -26,7 +26,7 @@ _LOG = logging.getLogger(__name__)
 def receive_stream(
     settings: StreamSettings, stop: threading.Event, closed: Callable[[Receipt], None] | None = None
 ) -> StreamTally:
-    """Record until `stop` is set or settings.frames are recorded. Messages that wait in the socket are still recorded.
+    """Record until `stop` is set or settings.frames were sent. Messages that wait in the socket are still recorded.
 
     closed is called with the receipt of every dataset that ended. Raises ConfigError for an endpoint that cannot be
     used, and the error of a run that fails, after closing its dataset if that is possible.
@@ -37,7 +37,7 @@ def receive_stream(
     with zmq.Context() as context, _socket(context, settings) as socket:
         try:
             _record(socket, recorder, settings, stop)
-            recorder.end("stopped" if stop.is_set() else f"{settings.frames} frames were recorded")
+            recorder.end("stopped" if stop.is_set() else f"{settings.frames} frames were sent")
         except BaseException as error:
             recorder.fail(error)
             raise
@@ -68,7 +68,7 @@ def _socket(context: zmq.Context[zmq.Socket[bytes]], settings: StreamSettings) -
 def _record(socket: zmq.Socket[bytes], recorder: Recorder, settings: StreamSettings, stop: threading.Event) -> None:
     received_s = time.monotonic()  # of the last message
     left = settings.queue  # messages still taken after the stop: what may be waiting
-    while settings.frames is None or recorder.tally.frames < settings.frames:
+    while settings.frames is None or recorder.tally.sent < settings.frames:
         stopping = stop.is_set()
         if not socket.poll(0 if stopping else _POLL_MS):
             if stopping:

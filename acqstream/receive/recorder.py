@@ -29,10 +29,12 @@ _LOG = logging.getLogger(__name__)
 class StreamTally:
     """Counts of a stream.
 
-    frames were recorded; lost frames never came, by the sender's counter; refused messages could not be stored; broken
+    sent counts frames of the sender, as far as is known: recorded, lost and refused ones. frames were recorded; lost
+    frames never came, by the sender's counter; refused messages could not be stored, some were no frames; broken
     headers were not JSON, but their frames are recorded.
     """
 
+    sent: int = 0
     frames: int = 0
     lost: int = 0
     refused: int = 0
@@ -94,6 +96,7 @@ class Recorder:
             self._refuse(header.frame, str(error))  # raises if the run itself has failed
             return
         self.tally.frames += 1
+        self.tally.sent += 1
         self._counter.advance(header.frame)
 
     def _run_for(self, header: ArrayHeader, image: NDArray[Any]) -> Run:
@@ -142,6 +145,7 @@ class Recorder:
         numbers = f"{next_frame - count} to {next_frame - 1}" if count > 1 else f"{next_frame - 1}"
         text = f"stream frame {numbers} did not arrive"
         self.tally.lost += count
+        self.tally.sent += count
         self.tally.warn("lost_frames", text)
         return text
 
@@ -149,6 +153,7 @@ class Recorder:
         self.tally.refused += 1
         self.tally.warn("refused", f"stream frame {'?' if frame is None else frame}: {text}")
         if self._run is None:
+            self.tally.sent += frame is not None and self._counter.last is None  # else the next frame shows the loss
             return
         if self._counter.last is not None:
             lost = self._counter.lost_before(frame)
@@ -157,6 +162,7 @@ class Recorder:
             if lost:
                 self._declare_lost(lost, frame)
             self._counter.advance(frame)
+        self.tally.sent += 1
         self._run.skip(1, reason=f"stream frame {'?' if frame is None else frame} was refused: {text}")
 
     def end(self, why: str) -> None:

@@ -52,7 +52,7 @@ def test_two_series_with_a_gap_and_garbage(daemon):
     messages += [sender.image(1, 3, both[3], "bslz4"), sender.image(1, 3, both[3]), sender.end(1)]
     messages += [sender.start(2, ["t1"], 2), sender.image(2, 0, {"t1": image_of(7)}, "lz4"), sender.end(2)]
     messages += [sender.image(3, 0, {"x": image_of(9)})]
-    tally = record(daemon, "series", messages, frames=8)
+    tally = record(daemon, "series", messages, frames=8 + 2 + 4 + 1)
     assert (tally.frames, tally.lost, tally.refused) == (8, 2 + 4 + 1, 2)
     assert "no_start" in tally.warnings
     first, second, third = tally.receipts
@@ -76,7 +76,7 @@ def test_uint32_is_refused_before_anything_is_written(daemon):
     wide = {"t1": image_of(0).astype("uint32")}
     messages = [sender.start(1, ["t1"], 1, "uint32"), sender.image(1, 0, wide), sender.end(1)]
     messages += [sender.start(2, ["t1"], 1), sender.image(2, 0, {"t1": image_of(0)})]
-    tally = record(daemon, "wide", messages, frames=1)
+    tally = record(daemon, "wide", messages, frames=2)
     assert (tally.frames, tally.refused) == (1, 2)
     assert "cannot be stored" in tally.warnings["refused"]
     [receipt] = tally.receipts
