@@ -16,16 +16,19 @@ import typer
 
 from acqstream.cli.array_mirror import mirror_array
 from acqstream.cli.exit_code import ExitCode
+from acqstream.cli.info import disk_bytes
 from acqstream.cli.output import print_json, progress_bar
 from acqstream.errors import ConfigError, DatasetLocked
-from acqstream.model.units import count_text
+from acqstream.model.units import count_text, size_text
 from acqstream.model.view_spec import LOG_VIEW_KINDS, ViewSpec
+from acqstream.web.shell_word import shell_word
 
 if TYPE_CHECKING:
     from acqstream.mirrors.comparison import Comparison
     from acqstream.mirrors.task_runner import TaskRunner
     from acqstream.views.view import ViewRun
 
+_INNER = {"peak_slabs"}  # of a summary: for --json
 CLUSTER_THREADS = 2  # of a part that a worker of a cluster makes: one encodes while another stores
 
 
@@ -274,10 +277,13 @@ def _print_result(run: ViewRun, compared: Comparison | None) -> None:
     print(f"{run.folder}: {done.state}, {count_text(done.cursor, 'frame')}")
     if done.warning:
         print(f"warning: {done.warning}")
-    lines = run.view.summary()
+    lines = {name: value for name, value in run.view.summary().items() if name not in _INNER}
     width = max(map(len, ("stored_chunks", *lines))) + 1
     for name, value in lines.items():
         print(f"{name:<{width}}{value}")
+    if (made := lines.get("container")) is not None:
+        print(f"{'size':<{width}}{size_text(disk_bytes(Path(str(made))))}")
+        print(f"{'open':<{width}}acqstream view {shell_word(str(made))}")
     if compared is not None and compared.reason:
         print(f"not compared: {compared.reason}")
     elif compared is not None:
