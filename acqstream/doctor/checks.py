@@ -59,6 +59,7 @@ def run_checks(examination: Examination, checks: tuple[ModuleType, ...] = CHECKS
         try:
             facts = gather(examination)
         except (OSError, AcqStreamError) as error:
-            yield CheckResult(check.NAME, unknown(f"This could not be checked: {error}."), {})
+            why = getattr(error, "strerror", None) or error
+            yield CheckResult(check.NAME, unknown(f"This could not be checked: {why}."), {})
             continue
         yield CheckResult(check.NAME, judge(facts), asdict(facts))

@@ -1,7 +1,8 @@
-"""Check: can the file system of the data directory be written directly, and reserve space?"""
+"""Check: does the file system of the data directory do what the daemon asks of it?"""
 
 from __future__ import annotations
 
+import mmap
 import os
 import tempfile
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from acqstream.doctor.examination import Examination
 from acqstream.doctor.verdict import CheckVerdict, ok, problem, warning
 from acqstream.storage.disk import LocalDisk
+from acqstream.storage.platform import FILES
 
 NAME = "file system"
 _RESERVED_BYTES = 2**20
@@ -27,53 +29,124 @@ _NETWORK = (
     "ceph",
     "lustre",
 )
-_SMALL_FILES = ("vfat", "msdos", "fat", "fat32")
+_SMALL_FILES = ("vfat", "msdos", "fat", "fat16", "fat32")
 _IN_MEMORY = ("tmpfs", "ramfs")
-_LOCAL = "Use a local disk with ext4, xfs or NTFS, and copy datasets afterwards."
+_BY_PROGRAM = ("fuse", "fuseblk")  # FUSE: NTFS and exFAT of older systems, and all kinds of folders
+_GOOD = ("ext4", "xfs", "NTFS")
+_BLOCK_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSystemFacts:
-    """kind: its name, empty if not known; is_remote; has_direct, has_reservation: tried with a small file."""
+    """kind: its name, empty if not known; is_remote; has_direct, has_reservation: tried with a small file.
+
+    failure: the step that failed, with the reason of the system; empty if all went well.
+    """
 
     kind: str = ""
     is_remote: bool = False
     has_direct: bool = True
     has_reservation: bool = True
+    failure: str = ""
 
 
 def gather(examination: Examination) -> FileSystemFacts:
-    """Look up the file system, and try it with a file. Raises OSError."""
+    """Look up the file system, and do with a small file what the daemon does with its own."""
     kind, is_remote = _kind(examination.data)
-    with tempfile.TemporaryDirectory(prefix=".acqstream-doctor-", dir=examination.data) as folder:
-        path = str(Path(folder) / "tried")
-        disk, has_direct = LocalDisk(), True
+    tried = _Trial(LocalDisk())
+    try:
+        with tempfile.TemporaryDirectory(prefix=".acqstream-doctor-", dir=examination.data) as folder:
+            tried.run(folder)
+    except OSError as error:
+        tried.failure = f"cannot {tried.step}: {error.strerror or error}"
+    return FileSystemFacts(
+        kind=kind,
+        is_remote=is_remote,
+        has_direct=tried.has_direct,
+        has_reservation=tried.has_reservation,
+        failure=tried.failure,
+    )
+
+
+class _Trial:
+    """The calls of the daemon, in its order. step: the one under way. The first OSError ends it."""
+
+    def __init__(self, disk: LocalDisk) -> None:
+        self._disk = disk
+        self.step = "create a folder"
+        self.failure = ""
+        self.has_direct = self.has_reservation = True
+
+    def run(self, folder: str) -> None:
+        disk, path = self._disk, os.path.join(folder, "tried")
+        self.step = "create a file"
         try:
             fd = disk.open(path, create=True, direct=True)
         except OSError:
-            has_direct = False
-            fd = disk.open(str(Path(folder) / "buffered"), create=True)
+            self.has_direct = False
+            path = os.path.join(folder, "buffered")
+            fd = disk.open(path, create=True)
         try:
-            has_reservation = disk.reserve(fd, 0, _RESERVED_BYTES)
+            self.step = "reserve space"
+            self.has_reservation = disk.reserve(fd, 0, _RESERVED_BYTES)
+            self._write(fd)
         finally:
             disk.close(fd)
-    return FileSystemFacts(kind=kind, is_remote=is_remote, has_direct=has_direct, has_reservation=has_reservation)
+        self.step = "rename a file"
+        disk.replace(path, f"{path}.new")
+        self.step = "force the names in a folder"
+        disk.sync_directory(folder)
+        self._read_and_lock(f"{path}.new")
+
+    def _write(self, fd: int) -> None:
+        with mmap.mmap(-1, _BLOCK_BYTES) as block:  # at the start of a page, as direct writes need it
+            block[:4] = b"acqs"
+            self.step = "write"
+            with memoryview(block) as view:
+                self._disk.pwritev(fd, [view], 0)
+            self.step = "force a file to the disk"
+            self._disk.fdatasync(fd)
+
+    def _read_and_lock(self, path: str) -> None:
+        self.step = "open a file again"
+        first = self._disk.open(path, create=False)
+        try:
+            self.step = "cut a file"
+            self._disk.truncate(first, _BLOCK_BYTES)
+            self.step = "read"
+            if self._disk.pread(first, _BLOCK_BYTES, 0)[:4] != b"acqs":
+                self.failure = "gives other bytes than were written"
+            self.step = "lock a file"
+            second = FILES.open_for_reading(path)
+            try:
+                if not FILES.try_lock(first) or FILES.try_lock(second):
+                    self.failure = "locks keep nobody out: a second daemon could write into the same folder"
+            finally:
+                FILES.close(second)
+        finally:
+            self._disk.close(first)
 
 
 def judge(facts: FileSystemFacts) -> CheckVerdict:
     """What the daemon can do there."""
     kind = facts.kind or "The file system"
+    good = [one for one in _GOOD if one.lower() != facts.kind.lower()]
+    remedy = f"Use a local disk with {', '.join(good[:-1])} or {good[-1]}, and copy datasets afterwards."
+    if facts.failure:
+        return problem(f"{kind}: {facts.failure}. Nothing can be recorded there.", "Look at the disk, or use another.")
     if facts.is_remote:
-        return problem(f"{kind} is on the network: a cut cable or a busy server stops the recording.", _LOCAL)
+        return problem(f"{kind} is on the network: a cut cable or a busy server stops the recording.", remedy)
     if facts.kind.lower() in _SMALL_FILES:
-        return problem(f"{kind} has no files above 4 GB, no reservation and no safe renaming.", _LOCAL)
+        return problem(f"{kind} has no files above 4 GB, no reservation and no safe renaming.", remedy)
     if facts.kind.lower() in _IN_MEMORY:
-        return warning(f"{kind} is in memory: datasets are lost when the PC starts again.", _LOCAL)
+        return warning(f"{kind} is in memory: datasets are lost when the PC starts again.", remedy)
+    if facts.kind.lower().partition(".")[0] in _BY_PROGRAM:
+        return warning(f"{kind} is served by a program (FUSE): each write takes processor time.", remedy)
     if not facts.has_direct:
         text = f"{kind} has no direct I/O here: frames go through the page cache, which costs speed and processor time."
-        return warning(text, _LOCAL)
+        return warning(text, remedy)
     if not facts.has_reservation:
-        return warning(f"{kind} cannot reserve space: writes become slower while files grow.", _LOCAL)
+        return warning(f"{kind} cannot reserve space: writes become slower while files grow.", remedy)
     return ok(f"{kind} takes direct writes and reserves space.")
 
 

@@ -33,6 +33,7 @@ from acqstream.doctor.verdict import Severity, ok
 from acqstream.grid.kernels import kernels_name
 from acqstream.model.status import AcquisitionStatus, DaemonStatus, UnfinishedViewStatus, ViewProcessStatus
 from acqstream.storage.disk import LocalDisk
+from acqstream.storage.platform import FILES
 from tests.live.daemon_process import DaemonProcess
 
 
@@ -137,6 +138,38 @@ def test_what_the_file_system_lacks_is_found(tmp_path: Path, monkeypatch: pytest
     facts = file_system.gather(examination(tmp_path))
     assert (facts.has_direct, facts.has_reservation) == (False, False)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "step"),
+    [
+        ("open", "create a file"),
+        ("reserve", "reserve space"),
+        ("pwritev", "write"),
+        ("fdatasync", "force a file to the disk"),
+        ("replace", "rename a file"),
+        ("sync_directory", "force the names in a folder"),
+        ("truncate", "cut a file"),
+        ("pread", "read"),
+    ],
+)
+def test_a_disk_that_fails_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, step: str) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(LocalDisk, call, fail)
+    facts = file_system.gather(examination(tmp_path))
+    assert facts.failure == f"cannot {step}: Input/output error"
+    assert file_system.judge(facts).level is Severity.PROBLEM
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_bytes_and_locks_that_hold_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalDisk, "pread", lambda *_: bytes(4096))
+        assert "other bytes" in file_system.gather(examination(tmp_path)).failure
+    monkeypatch.setattr(type(FILES), "try_lock", lambda *_: True)
+    assert "locks keep nobody out" in file_system.gather(examination(tmp_path)).failure
 
 
 @pytest.mark.parametrize(

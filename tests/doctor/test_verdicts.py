@@ -83,6 +83,16 @@ TABLE: list[tuple[Any, Any, Severity, str]] = [
     (file_system, FileSystemFacts(kind="btrfs", has_direct=False), WARNING, "no direct I/O"),
     (file_system, FileSystemFacts(kind="zfs", has_reservation=False), WARNING, "reserve space"),
     (file_system, FileSystemFacts(), OK, "The file system takes"),
+    (
+        file_system,
+        FileSystemFacts(kind="xfs", failure="cannot write: Input/output error"),
+        PROBLEM,
+        "xfs: cannot write",
+    ),
+    (file_system, FileSystemFacts(kind="fuseblk"), WARNING, "by a program"),
+    (file_system, FileSystemFacts(kind="fuse.bindfs"), WARNING, "by a program"),
+    (file_system, FileSystemFacts(kind="fuse.sshfs", is_remote=True), PROBLEM, "on the network"),
+    (file_system, FileSystemFacts(kind="ext4", has_direct=False), WARNING, "no direct I/O"),
     (memory_limits, memory(), OK, "16.0 GB of memory are available; a daemon may need 7.0 GB"),
     (memory_limits, memory(available_bytes=6 * GB), WARNING, "6.0 GB of memory are available"),
     (memory_limits, memory(available_bytes=GB // 2), PROBLEM, "takes 1.0 GB at once"),
@@ -151,6 +161,15 @@ def test_facts_and_their_verdict(check: Any, facts: Any, level: Severity, words:
         assert verdict.remedy  # what hurts can be mended
     if level is OK:
         assert not verdict.remedy
+
+
+def test_no_remedy_names_the_file_system_in_use() -> None:
+    remedies = {
+        kind: file_system.judge(FileSystemFacts(kind=kind, has_direct=False)).remedy
+        for kind in ("ext4", "xfs", "NTFS", "btrfs")
+    }
+    assert "with xfs or NTFS," in remedies["ext4"]
+    assert all(kind not in remedy for kind, remedy in remedies.items())
 
 
 def test_kernels_are_mended_by_what_they_lack() -> None:
