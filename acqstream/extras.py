@@ -48,4 +48,8 @@ def _packages(found: Distribution, extra: str) -> list[str]:
 
     wanted = re.compile(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]")
     needed = [one.partition(";")[0].strip() for one in found.requires or [] if wanted.search(one)]
-    return [one for one in needed if not one.startswith(_NAME)] or [extra]
+    packages: list[str] = []
+    for one in needed:
+        own = re.fullmatch(rf"{_NAME}\[([a-z0-9,]+)\]", one)
+        packages += [one] if own is None else [name for part in own[1].split(",") for name in _packages(found, part)]
+    return list(dict.fromkeys(packages))

@@ -64,7 +64,7 @@ def port_keys(endpoint: str) -> CurveKeys | None:
         return None
     try:
         server = read_port_key(int(port))
-    except AcqStreamError as error:
+    except (AcqStreamError, OSError) as error:
         raise ConfigError(f"the key of {endpoint} cannot be read: {error}") from error
     if server is None:
         return None

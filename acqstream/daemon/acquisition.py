@@ -51,7 +51,7 @@ class SpaceReports:
     bytes_per_s: float = 0.0
     is_low_reported: bool = False
     is_pause_reported: bool = False
-    _window: RateWindow = field(default_factory=lambda: RateWindow(time.monotonic()))
+    _window: RateWindow = field(default_factory=RateWindow)
 
     def measure_rate(self, now_s: float) -> None:
         """Update bytes_per_s; called about once a second."""
@@ -67,10 +67,9 @@ class SpaceReports:
         """What log, mirrors and levels take of the disk."""
         need, backlog = self.views.disk_need(self._stored)
         share = need / self.frame_bytes if self.frame_bytes else 0.0
-        planned = self.log.spec.expect
-        to_come = (
-            None if planned is None else max(0, planned - self._stored - self.log.metrics.skipped) * self.frame_bytes
-        )
+        planned, done = self.log.spec.expect, self._stored + self.log.metrics.skipped
+        is_known = planned is not None and done <= planned and self.frame_bytes > 0  # else the plan says nothing
+        to_come = (planned - done) * self.frame_bytes if is_known and planned is not None else None
         return Demand(self.bytes_per_s, share, backlog, to_come)
 
     @property

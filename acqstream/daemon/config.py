@@ -198,7 +198,7 @@ class DaemonConfig(BaseModel):
     @property
     def has_key(self) -> bool:
         """Whether clients have to show the key of the port: where a program's own daemon has no local sockets."""
-        return self.endpoints == [ANY_LOCAL_PORT] and not has_local_sockets()
+        return self.endpoints == [ANY_LOCAL_PORT] and self.restarts and not has_local_sockets()
 
 
 def embedded_config(config: DaemonConfig) -> DaemonConfig:

@@ -49,18 +49,25 @@ class Demand:
 class RateWindow:
     """The rate of a run over the last minute, or over the last frames where a minute has fewer."""
 
-    def __init__(self, now_s: float) -> None:
-        self._samples = deque([(now_s, 0, 0)])  # seconds, frames, bytes
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, int, int]] = deque()  # seconds, frames, bytes
 
     def rate(self, now_s: float, frames: int, size_bytes: int) -> float:
-        """Bytes per second, with what there is now; called about once a second."""
+        """Bytes per second since the first call at most; called about once a second, from the open log on."""
         samples = self._samples
-        if samples[-1][1] != frames:
+        if not samples or samples[-1][1] != frames:
             samples.append((now_s, frames, size_bytes))
         while len(samples) > 1 and now_s - samples[1][0] >= RATE_S and frames - samples[1][1] >= RATE_FRAMES:
             samples.popleft()
-        then, _, bytes_then = samples[0]
-        return (size_bytes - bytes_then) / max(now_s - then, 1e-3)
+        then_s, frames_then, bytes_then = samples[0]
+        if frames - frames_then >= RATE_FRAMES and not self._is_lapse(now_s, frames):
+            then_s = max(then_s, now_s - RATE_S)  # it was silent until then
+        return (size_bytes - bytes_then) / max(now_s - then_s, 1e-3) if now_s > then_s else 0.0
+
+    def _is_lapse(self, now_s: float, frames: int) -> bool:
+        """Whether the last minute has fewer frames than count."""
+        before = max((one[1] for one in self._samples if now_s - one[0] >= RATE_S), default=self._samples[0][1])
+        return frames - before < RATE_FRAMES
 
 
 class SpaceUser(Protocol):

@@ -130,7 +130,8 @@ class Supervisor:
             self._announcer.notify_warnings(acquisition)
             self._read_keys(acquisition)
         if is_status_due or has_pause_changed:
-            acquisition.space_reports.measure_rate(now_s)
+            if session.state is not AcquisitionState.OPENING:  # what a resumed run has is known from then on
+                acquisition.space_reports.measure_rate(now_s)
             status = StatusReply(acquisition.status(self._space))
             self._announcer.notify(acquisition, status)
         if session.is_grace_over(now_s):

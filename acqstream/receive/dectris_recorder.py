@@ -134,8 +134,8 @@ class DectrisRecorder(Recorder):
 
     def _refuse_image(self, image: int, text: str) -> None:
         self._count_refused(f"image {image}: {text}")
-        self.tally.sent += max(1, len(self._channels))
-        if self._run is not None:
+        if self._run is not None:  # else the next image that is stored declares this one
+            self.tally.sent += max(1, len(self._channels))
             self._declare_images(self._next_image, image, "did not arrive")
             self._next_image = image + 1
             self._run.skip(max(1, len(self._channels)), reason=f"stream image {image} was refused: {text}")

@@ -139,7 +139,7 @@ def _acquisition_metrics(running: Iterable[AcquisitionStatus]) -> Iterator[Metri
         for name, text in (
             ("queue_frames", "Frames received and not published."),
             ("queue_bytes", "Pixel bytes received and not published."),
-            ("bytes_per_second", "Rate of the last second."),
+            ("bytes_per_second", "Rate of the last minute, or of the last ten frames."),
             ("seconds_since_frame", "Time since a frame was received."),
         )
     }

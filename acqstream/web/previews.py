@@ -6,6 +6,7 @@ import asyncio
 import functools
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,7 @@ class _Drawing:
         self._place: FramePlace
         self._count = 0
         self._picture: ThinnedPicture | None = None
+        self._lent = ExitStack()  # the source, so that it is not closed between two parts
         self._bits: int | None = None
 
     def find(self, newest: _Newest | None) -> tuple[FramePlace, int]:
@@ -78,10 +80,14 @@ class _Drawing:
 
     def read(self) -> int | None:
         """Read a part, and return its bytes; None after the last one."""
-        with self._shelf.borrow(self.request.folder) as source:  # so it is not closed meanwhile
-            if self._picture is None:
-                self._picture, self._bits = source.picture(self._place), source.shape()[2]
-            return next(self._picture.parts, None)
+        if self._picture is None:
+            source = self._lent.enter_context(self._shelf.borrow(self.request.folder))
+            self._picture, self._bits = source.picture(self._place), source.shape()[2]
+        return next(self._picture.parts, None)
+
+    def close(self) -> None:
+        """Give the source back."""
+        self._lent.close()
 
     def draw(self) -> Preview:
         """The picture, after all parts."""
@@ -123,7 +129,7 @@ class Previews:
         Requests that come while the same one is rendered get its picture. When all of them have left, it ends.
         """
         drawing = self._in_progress.get(request)
-        if drawing is None:
+        if drawing is None or drawing.made.done():
             if len(self._in_progress) >= MAX_IN_PROGRESS:
                 raise GateClosed
             drawing = self._in_progress[request] = _Drawing(self._shelf, request)
@@ -136,7 +142,8 @@ class Previews:
             drawing.n_waiting -= 1
 
     def _end(self, request: PreviewRequest, done: asyncio.Future[Preview]) -> None:
-        del self._in_progress[request]
+        if self._in_progress[request].made is done:  # else the next one has begun
+            del self._in_progress[request]
         if not done.cancelled():
             done.exception()  # fetched, so that it is not reported when all clients have left
 
@@ -156,10 +163,13 @@ class Previews:
         if kept is not None:
             preview = replace(kept, place=place, count=count)
         else:
-            while (read_bytes := await self._run(drawing.read)) is not None:
-                if not drawing.n_waiting:
-                    raise GateClosed
-                await self._pace(read_bytes)
+            try:
+                while (read_bytes := await self._run(drawing.read)) is not None:
+                    if not drawing.n_waiting:
+                        raise GateClosed
+                    await self._pace(read_bytes)
+            finally:
+                drawing.close()
             self.n_rendered += 1
             preview = await self._run(drawing.draw)
         self._keep((request, preview.place.tag), preview)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 MAX_SIDE = 2048  # of a picture
 MAX_PART_BYTES = 2**26  # of chunks that are read at a time; others who read files have their turn after each part
 MAX_PART_CHUNKS = 512
-MAX_BYTES = 2**29  # of all chunks of a picture
+MAX_BYTES = 2**31  # of all chunks of a picture: those of 4096 x 4096 uint16 in cubes of 64
 MAX_CHUNKS = 2**14
 
 

@@ -161,7 +161,7 @@ def test_a_plan_that_fits_is_no_shortage(tmp_path: Path) -> None:
 
 
 def test_the_rate_is_that_of_a_minute_or_of_ten_frames() -> None:
-    window = RateWindow(0.0)
+    window = RateWindow()
     assert window.rate(0.0, 0, 0) == 0
     for second in range(1, 200):  # 5 frames a second of 1 MiB
         found = window.rate(float(second), 5 * second, 5 * second * MIB)
@@ -169,12 +169,38 @@ def test_the_rate_is_that_of_a_minute_or_of_ten_frames() -> None:
     for second in range(200, 260):  # then twice as many
         found = window.rate(float(second), 995 + 10 * (second - 199), (995 + 10 * (second - 199)) * MIB)
     assert found == pytest.approx(10 * MIB)
-    lapse = RateWindow(0.0)
-    for second in range(1, 1000):  # a frame every 30 s
+    lapse = RateWindow()
+    for second in range(1000):  # a frame every 30 s
         found = lapse.rate(float(second), second // 30, second // 30 * MIB)
         assert len(lapse._samples) < 15
         if second > 300:
             assert found == pytest.approx(MIB / 30, rel=0.1)
+
+
+def test_a_resumed_run_begins_with_no_rate() -> None:
+    window = RateWindow()
+    found = [window.rate(float(second), 1000 + second, 10**12 + second * MIB) for second in range(5)]
+    assert found == pytest.approx([0, *[MIB] * 4])
+
+
+def test_a_silence_before_a_burst_does_not_count_for_longer_than_a_minute() -> None:
+    window = RateWindow()
+    for second in range(600):
+        assert window.rate(float(second), 0, 0) == 0
+    for second in range(1, 61):
+        found = window.rate(600.0 + second, 100 * second, second * 2000 * MIB)
+        assert found == pytest.approx(2000 * MIB * second / 60, rel=0.05)
+    assert window.rate(661.0, 6100, 61 * 2000 * MIB) == pytest.approx(2000 * MIB, rel=0.05)
+
+
+@pytest.mark.parametrize(("stored", "known"), [(0, None), (5, 5.0), (10, 0.0), (11, None)])
+def test_a_plan_that_says_nothing(stored: int, known: float | None) -> None:
+    """Before the first frame nobody knows its size, and a producer may send more than it has planned."""
+    log = SimpleNamespace(
+        spec=SimpleNamespace(expect=10), metrics=SimpleNamespace(payload_bytes=stored, skipped=0, stored_frames=stored)
+    )
+    views = SimpleNamespace(disk_need=lambda _: (0.0, 0.0))
+    assert SpaceReports(cast("Any", log), cast("Any", views)).demand.planned_bytes == known
 
 
 def test_what_several_take_is_added(tmp_path: Path) -> None:
