@@ -222,10 +222,10 @@ class Recording:
 
     def _note_refused(self, group: Group) -> None:
         for position, refused in group.refused.items():
-            group.refused[position] = error = self.notes.refuse(refused)
             if self._keys is not None:
-                with self.intake.condition:
-                    self._keys.discard(group.frame(error.number).axes)  # they are free again
+                with self.intake.condition:  # before it is told: the producer may send them again at once
+                    self._keys.discard(group.frame(refused.number).axes)
+            group.refused[position] = self.notes.refuse(refused)
 
     def _note_durable(self) -> None:
         # The same thread publishes, and it forces all that it has published.

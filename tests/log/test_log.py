@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from acqstream.integrity.repair.dataset_repair import repair
 from acqstream.integrity.verification.dataset_check import verify
 from acqstream.log import journal
 from acqstream.log.log import Log
+from acqstream.log.notes import LogNotes
 from acqstream.log.state_file import read_state
 from acqstream.model.axes import AxisValue
 from acqstream.model.frame_run import FrameRun
@@ -36,6 +38,7 @@ from tests.log.make_frames import (
 )
 from tests.log.read_back import check_dataset, check_files, check_ours, open_ndstorage, read_journal, stack_paths
 from tests.storage.scripted_disk import ScriptedDisk
+from tests.waiting import WAIT_S
 
 PIXELS = [
     ("|u1", (16, 20), None),
@@ -244,6 +247,28 @@ def test_wrong_checksum_costs_its_frame_only(tmp_path: Path, shape: tuple[int, .
     result = verify(tmp_path / "cells")
     assert (result.problems, result.missing_count, result.missing[0].first) == ([], 1, bad)
     assert not log_threads()
+
+
+def test_the_axes_of_a_refused_frame_are_free_when_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The producer may send it again at once, while the writer has not gone on."""
+    told, sent_again, real = threading.Event(), threading.Event(), LogNotes.refuse
+
+    def refuse(notes: LogNotes, error: FrameRefused) -> FrameRefused:
+        told.set()
+        assert sent_again.wait(WAIT_S)
+        return real(notes, error)
+
+    monkeypatch.setattr(LogNotes, "refuse", refuse)
+    (frame,) = frames_of(1)
+    with start_log(tmp_path / "cells") as log:
+        log.append(frame.header, frame.image + np.uint16(1))
+        assert told.wait(WAIT_S)
+        try:
+            log.append(frame.header._replace(number=1), frame.image)
+        finally:
+            sent_again.set()
+    assert log.receipt is not None
+    assert (log.receipt.stored, log.receipt.refused) == (1, 1)
 
 
 def test_a_receipt_lists_wrong_pixels_and_metadata_in_order(tmp_path: Path) -> None:
