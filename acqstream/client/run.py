@@ -266,10 +266,8 @@ class Run:
             return
         name, text = type(error).__name__, str(error)
         try:
-            if isinstance(error, KeyboardInterrupt):
-                self.close("canceled", reason="Ctrl-C")
-            else:
-                self.close("error", reason=f"{name}: {text}" if text else name)
+            # Also of Ctrl-C: a run that was canceled cannot be resumed.
+            self.close("error", reason=f"{name}: {text}" if text else name)
         except AcqStreamError as close_error:
             if close_error is not error:
                 error.add_note(f"closing the run {self.name!r} failed too: {close_error}")
