@@ -67,10 +67,16 @@ class SpaceReports:
         """What log, mirrors and levels take of the disk."""
         need, backlog = self.views.disk_need(self._stored)
         share = need / self.frame_bytes if self.frame_bytes else 0.0
+        return Demand(self.bytes_per_s, share, backlog, self._planned_bytes)
+
+    @property
+    def _planned_bytes(self) -> float | None:
+        """Bytes of the frames that are still planned; None without a plan that tells them."""
         planned, done = self.log.spec.expect, self._stored + self.log.metrics.skipped
-        is_known = planned is not None and done <= planned and self.frame_bytes > 0  # else the plan says nothing
-        to_come = (planned - done) * self.frame_bytes if is_known and planned is not None else None
-        return Demand(self.bytes_per_s, share, backlog, to_come)
+        # Before its first frame a run has no frame size, and a producer may send more than it has planned.
+        if planned is None or done > planned or not self.frame_bytes:
+            return None
+        return (planned - done) * self.frame_bytes
 
     @property
     def _stored(self) -> int:

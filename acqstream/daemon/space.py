@@ -25,8 +25,8 @@ HYSTERESIS = 1.125  # times a bound: free space that ends a shortage
 @dataclass(frozen=True, slots=True)
 class Demand:
     """What an acquisition takes of the disk. bytes_per_s is the rate of its log; for each of these bytes its mirrors
-    and levels take mirror_share, and they are mirror_backlog bytes behind. planned_bytes are still to come in its log;
-    None: it has no plan.
+    and levels take mirror_share, and they are mirror_backlog bytes behind. planned_bytes are still to come in its
+    log; None: unknown.
     """
 
     bytes_per_s: float = 0.0
@@ -47,13 +47,16 @@ class Demand:
 
 
 class RateWindow:
-    """The rate of a run over the last minute, or over the last frames where a minute has fewer."""
+    """The rate of a run over the last minute, or over its last ten frames where these took longer."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int, int]] = deque()  # seconds, frames, bytes
 
     def rate(self, now_s: float, frames: int, size_bytes: int) -> float:
-        """Bytes per second since the first call at most; called about once a second, from the open log on."""
+        """Bytes per second. Counts from the first call on: what a resumed run had before is not counted.
+
+        Called about once a second with the totals of the run.
+        """
         samples = self._samples
         if not samples or samples[-1][1] != frames:
             samples.append((now_s, frames, size_bytes))
@@ -61,11 +64,11 @@ class RateWindow:
             samples.popleft()
         then_s, frames_then, bytes_then = samples[0]
         if frames - frames_then >= RATE_FRAMES and not self._is_lapse(now_s, frames):
-            then_s = max(then_s, now_s - RATE_S)  # it was silent until then
-        return (size_bytes - bytes_then) / max(now_s - then_s, 1e-3) if now_s > then_s else 0.0
+            then_s = max(then_s, now_s - RATE_S)  # the pause before that is no part of the minute
+        return (size_bytes - bytes_then) / (now_s - then_s) if now_s > then_s else 0.0
 
     def _is_lapse(self, now_s: float, frames: int) -> bool:
-        """Whether the last minute has fewer frames than count."""
+        """Return True if the last minute has fewer than RATE_FRAMES frames."""
         before = max((one[1] for one in self._samples if now_s - one[0] >= RATE_S), default=self._samples[0][1])
         return frames - before < RATE_FRAMES
 
@@ -169,7 +172,7 @@ class DiskSpace:
         return SpaceLevel.LOW if free < 2 * self.reserve_bytes or is_short else SpaceLevel.ENOUGH
 
     def _fits(self, demand: Demand) -> bool:
-        """Whether there is space for all that is still planned, in every run."""
+        """Return True if the disk has space for all frames that the runs have still planned."""
         left = self.bytes_left(demand)
         return demand.planned_bytes is not None and left is not None and left >= demand.planned_bytes
 

@@ -69,7 +69,7 @@ def gather(examination: Examination) -> FileSystemFacts:
 
 
 class _Trial:
-    """The calls of the daemon, in its order. step: the one under way. The first OSError ends it."""
+    """Makes the calls that the daemon makes, in the same order. step names the current one, for the error message."""
 
     def __init__(self, disk: LocalDisk) -> None:
         self._disk = disk
@@ -120,7 +120,7 @@ class _Trial:
             second = FILES.open_for_reading(path)
             try:
                 if not FILES.try_lock(first) or FILES.try_lock(second):
-                    self.failure = "locks keep nobody out: a second daemon could write into the same folder"
+                    self.failure = "locks do not work: a second daemon could write into the same folder"
             finally:
                 FILES.close(second)
         finally:

@@ -109,7 +109,7 @@ class Receipt:
         numbers = max(sum(gap.count for gap in self.missing), (self.sent or 0) - self.stored)
         counts = {"missing": max(0, numbers - self.skipped), "skipped": self.skipped}
         reasons = [gap.reason for gap in self.missing if gap.reason]
-        known = dict.fromkeys(reasons) if 0 in counts.values() else {}  # of both, nobody knows which is whose
+        known = dict.fromkeys(reasons) if 0 in counts.values() else {}  # they cannot be told apart
         why = f": {', '.join([*known][:_REASONS])}{' and more' if len(known) > _REASONS else ''}" if known else ""
         parts = [f"{count_text(count, 'frame')} {what}{why}" for what, count in counts.items() if count]
         head = "complete" if self.complete else "incomplete" if self.status == "completed" else self.status

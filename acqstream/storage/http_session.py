@@ -1,4 +1,4 @@
-"""Requests of readers to web servers that nobody knows: bounded in memory and in time.
+"""Requests of readers to web servers of strangers, with bounds on memory and time.
 
 The library that speaks HTTP reads an answer to its end, also where a server sends more than was asked, or never ends.
 """

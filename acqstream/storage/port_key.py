@@ -1,7 +1,7 @@
-"""The secret of a daemon's port, for the system that has no local sockets: who can read the file may connect.
+"""The key of a daemon's port on Windows, which has no local sockets: who can read its file may connect.
 
-It is the daemon's public key (CURVE), which it shows to nobody. A client needs it to begin a connection, and a program
-that took the port after the daemon cannot answer to it.
+It is the daemon's public key (CURVE), which the daemon keeps secret. A client needs it to begin a connection. Another
+program that takes the port later lacks the secret half, so no client connects to it.
 """
 
 from __future__ import annotations

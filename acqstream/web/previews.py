@@ -54,7 +54,10 @@ class _Newest:
 
 
 class _Drawing:
-    """A picture on its way: its methods read files, one after the other, in any thread. n_waiting: for it."""
+    """A picture that is being made. Its methods run one after the other, in any thread; some read files.
+
+    n_waiting counts the requests that wait for it.
+    """
 
     made: asyncio.Future[Preview]
 

@@ -18,7 +18,7 @@ import zmq
 from acqstream.daemon import connection_guard
 from acqstream.daemon.connection_guard import ConnectionGuard
 from tests.host_system import descriptors_of
-from tests.live.raw_peer import RawPeer
+from tests.live.raw_peer import RawPeer, is_closed
 from tests.waiting import until
 
 KIB = 2**10
@@ -239,21 +239,6 @@ def turn_until_read(guarded: Guarded, *, permits: bool) -> None:
     if permits:
         guarded.guard.permission(part)()
     guarded.turn()
-
-
-def is_closed(one: socket.socket) -> bool:
-    """Whether the other end has closed it; what it has sent is dropped."""
-    one.setblocking(False)
-    try:
-        while one.recv(65536):
-            pass
-    except BlockingIOError:
-        return False
-    except ConnectionResetError:
-        pass
-    finally:
-        one.settimeout(10)
-    return True
 
 
 def test_a_flood_leaves_the_loop_time(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:

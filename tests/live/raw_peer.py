@@ -70,3 +70,18 @@ class RawPeer:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.socket.close()
+
+
+def is_closed(one: socket.socket) -> bool:
+    """Whether the other end has closed it; what it has sent is dropped."""
+    one.setblocking(False)
+    try:
+        while one.recv(65536):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        pass
+    finally:
+        one.settimeout(10)
+    return True

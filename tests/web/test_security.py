@@ -19,6 +19,7 @@ from acqstream.web.token_file import read_or_make_token
 from acqstream.web.web_server import check_settings
 from acqstream.web.web_settings import WebLimits, WebSettings
 from tests.host_system import make_link
+from tests.live.raw_peer import is_closed
 from tests.waiting import WAIT_S, until
 from tests.web.web_process import Site, web_thread
 
@@ -297,19 +298,8 @@ def test_connections_with_requests_are_not_closed_for_new_ones(data):
         with socket.create_connection(("127.0.0.1", site.port), timeout=WAIT_S) as more:
             assert _is_closed(more)
         for one in streams:
-            assert not _is_closed_now(one)
+            assert not is_closed(one)
             one.close()
-
-
-def _is_closed_now(one: socket.socket) -> bool:
-    """Whether the other end has closed it; what it has sent does not matter."""
-    one.setblocking(False)
-    try:
-        while one.recv(65536):
-            pass
-    except BlockingIOError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /data/", b"GET / HTTP/1.1\r\nHost: local"])
