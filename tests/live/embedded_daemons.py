@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -42,9 +43,13 @@ class EmbeddedDaemons:
 
     @property
     def pid(self) -> int | None:
-        """The process that holds the directory."""
-        holder = holder_of(str(self.data))
-        return int(holder.name.split()[2]) if holder is not None else None
+        """The process that holds the directory. One that takes or leaves it has no name there for a moment."""
+
+        def holder() -> list[int]:
+            process = holder_of(str(self.data))
+            return [0] if process is None else [int(pid) for pid in re.findall(r" pid (\d+) on ", process.name)]
+
+        return until(holder, "the lock file names its process", DEADLINE_S)[0] or None
 
     def program(self, text: str, *arguments: str) -> subprocess.Popen[str]:
         """A script in a process and a session of its own; its argument 1 is the data directory."""
@@ -66,7 +71,7 @@ class EmbeddedDaemons:
         return out
 
     def wait_until_free(self) -> None:
-        until(lambda: self.pid is None, f"no daemon has {self.data}", DEADLINE_S)
+        until(lambda: holder_of(str(self.data)) is None, f"no daemon has {self.data}", DEADLINE_S)
 
     def end(self) -> None:
         """Shut the daemon down if there is one, and wait until it is gone."""
