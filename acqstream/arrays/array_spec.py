@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from acqstream.arrays.frame_space import StageAxes
+from acqstream.arrays.channel_looks import ChannelLook
+from acqstream.arrays.frame_space import Coordinates, StageAxes
 from acqstream.arrays.image_places import NO_PLACES, ImagePlaces
 from acqstream.grid.block_sizes import reduced_shape
 from acqstream.model.axes import AxisValue
@@ -31,12 +32,15 @@ class ArraySpec:
     over as blocks of this shape, each contiguous in memory; (): as one. shard_shape is the part of the level that one
     object of a store (a file) holds; (): a chunk. factors: an item of this level covers so many of
     level 0. scale is the distance of two items of this level in `units` ("um", "s", ... or "" where nothing is known),
-    translation the place of the centre of item 0. places: of positions, and of tiles that are images of their own;
-    stage_axes: how they follow from the stage.
-    labels are names of positions along an axis, e.g. of channels.
+    translation the place of the centre of item 0. coordinates are those of level 0 along
+    axes without one distance. places: of positions, and of tiles that are images of their own; stage_axes: how they
+    follow from the stage.
+    labels are names of positions along an axis, e.g. of channels; looks those of channels by place, or one without
+    channels, () where nothing is known; bits are the significant ones, 0: all.
     attributes are the user's and are kept where the format has a place for them.
 
     shown_axes are the axes as readers show them, slowest first; others have one item and are hidden. (): as stored.
+    absent: positions along the axes before z, y and x that have no frame, of an array that will not grow.
     axis_values are the values of frames at the places along an axis, None for places without a frame, which are hidden.
     See docs/arrays.md.
     """
@@ -51,9 +55,13 @@ class ArraySpec:
     scale: tuple[float, ...] = ()
     units: tuple[str, ...] = ()
     translation: tuple[float, ...] = ()
+    coordinates: Mapping[str, Coordinates] = field(default_factory=dict)
     places: ImagePlaces = NO_PLACES
     stage_axes: StageAxes = ""
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    absent: frozenset[Position] = frozenset()
+    looks: tuple[ChannelLook, ...] = ()
+    bits: int = 0
     attributes: Mapping[str, Any] = field(default_factory=dict)
     shown_axes: tuple[str, ...] = ()
     axis_values: Mapping[str, Sequence[AxisValue | None]] = field(default_factory=dict)
@@ -88,8 +96,11 @@ class ArraySpec:
             scale=other.scale,
             units=other.units,
             translation=other.translation,
+            coordinates=other.coordinates,
             places=other.places,
             stage_axes=other.stage_axes,
+            looks=other.looks,
+            bits=other.bits,
             shown_axes=other.shown_axes,
             axis_values=other.axis_values,
         )

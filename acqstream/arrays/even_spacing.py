@@ -1,12 +1,41 @@
-"""The distance of items that lie evenly spaced, from measured places with noise. Pure."""
+"""The distance of items that lie evenly spaced, from measured places or times with noise. Pure."""
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Callable, Sequence
 
 Places = Sequence[tuple[int, float]]
-"""Index of an item along its axis, and its place."""
+"""Where an item is stored along its axis, and its measured place or time."""
+
+_MIN_MOVE = 1e-9
+MIN_TIMES = 3  # any two are evenly spaced
+
+
+def has_moved(series: Sequence[Places], min_items: int) -> bool:
+    """True if so many of a series were measured, and not all at one place: they show a distance, or unevenness."""
+    values = [[value for _, value in places] for places in series if len(dict(places)) >= min_items]
+    return any(max(measured) - min(measured) > _MIN_MOVE for measured in values)
+
+
+def even_times(times: Places) -> float | None:
+    """The interval of times that are even, by a straight line through all of them; None where they are not.
+
+    Even: three at least, each interval within a tenth of the median one, and each time within half an interval of the
+    line, since a slow drift would point at the wrong frame. The result has six digits.
+    """
+    ordered = sorted(dict(reversed(times)).items())
+    if len(ordered) < MIN_TIMES:
+        return None
+    between = [(end - start) / (last - first) for (first, start), (last, end) in itertools.pairwise(ordered)]
+    median = statistics.median(between)
+    if median < _MIN_MOVE or any(abs(interval - median) > median / 10 for interval in between):
+        return None
+    slope, start = statistics.linear_regression(*zip(*ordered, strict=True))
+    if any(abs(start + slope * at - time) > slope / 2 for at, time in ordered):
+        return None
+    return float(f"{slope:.6g}")
 
 
 def even_distance(series: Sequence[Places], tolerance: Callable[[float], float], *, min_items: int = 2) -> float | None:
@@ -27,7 +56,7 @@ def even_distance(series: Sequence[Places], tolerance: Callable[[float], float],
             (end - start) / (last - first) for (first, start), (last, end) in zip(ordered, ordered[half:], strict=False)
         ]
     distance = statistics.median(slopes) if slopes else 0.0
-    if abs(distance) < 1e-9:  # it did not move, or no place was recorded
+    if abs(distance) < _MIN_MOVE:  # it did not move, or no place was recorded
         return None
     limit = tolerance(abs(distance))
     for ordered in used:

@@ -105,11 +105,6 @@ class FramePlaces:
         """The axes of the plan."""
         return self._names
 
-    def first_integer(self, name: str) -> int:
-        """Return the value at place 0 of an axis if it is an integer, else 0."""
-        value = self._axes[name].value(0) if name in self._axes else 0
-        return value if isinstance(value, int) else 0
-
     def value_at(self, name: str, at: int) -> AxisValue | None:
         """Return the value of frames at a place; None where only frames without this axis may lie."""
         return self._axes[name].value(at)

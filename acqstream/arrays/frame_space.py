@@ -1,7 +1,7 @@
 """The physical space of frames: distances, units and places, from hints, summary and metadata of frames. Pure.
 
-The first source that knows a distance wins: what was declared for the axis, the summary, the frames. A distance that
-no source knows has no unit. See docs/decisions/025-space-of-frames.md.
+The order of evidence: what was declared for the axis with a unit; what the frames show; the summary. What is not known
+has no unit, and what the frames contradict is not known. See docs/decisions/079-one-order-of-evidence.md.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from acqstream.arrays.even_spacing import even_distance
+from acqstream.arrays.even_spacing import MIN_TIMES, even_distance, even_times, has_moved
+from acqstream.arrays.placed_values import PlacedValues
 from acqstream.arrays.stage_affine import StageAffine, find_affine
 from acqstream.model.axes import AxisValue
 from acqstream.model.finite_number import finite_number
@@ -19,7 +20,10 @@ from acqstream.model.metadata import capture_time
 TIME, Z = "time", "z"
 UM, SECOND = "um", "s"
 Distance = tuple[float, str]
-"""Distance of two items, and its unit: um for lengths, s for times, "" if unknown."""
+"""Distance of two items that are stored side by side, and its unit: um for lengths, s for times, "" if unknown."""
+
+Coordinates = tuple[str, tuple[float | None, ...]]
+"""A unit, and where each item along an axis lies, None where that is not known."""
 
 Place = tuple[float, float, float]
 """(z, y, x) in um: where the centre of the first item of an image or stack lies, along the axes of the image."""
@@ -48,14 +52,16 @@ UM_BY_UNIT = {
     "meter": 1e6,
 }
 _S_BY_UNIT = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "second": 1.0, "seconds": 1.0, "min": 60.0}
-_MIN_TIMES = 3  # any two times are evenly spaced
+MAX_COORDINATES = 4096  # of an axis, in notes
+_SAME = 0.1  # a wish and what the frames show may differ by this share
 
 
 @dataclass(frozen=True, slots=True)
 class StageReading:
     """Place in um and times in s in the metadata of a frame; None if absent.
 
-    time_s is that of the acquisition program since its start, capture_s what the producer gave, since 1970.
+    time_s is that of the acquisition program since its start, capture_s what the producer gave, since 1970. pixels:
+    (Y, X) of the frame.
     """
 
     x_um: float | None = None
@@ -63,6 +69,8 @@ class StageReading:
     z_um: float | None = None
     time_s: float | None = None
     capture_s: float | None = None
+    exposure_ms: float | None = None
+    pixels: tuple[int, int] = (1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +91,20 @@ class SpaceEvidence:
 class FrameSpace:
     """pixel_um: side of a pixel. distances: along axes of the frames, positive; an axis that is absent is not known.
 
-    places: of images. z_direction is -1 where planes run against the stage's z: places along z are minus those of the
-    stage then.
+    starts: where the first item lies along an axis whose values are not counted from 0. coordinates: of axes whose
+    items are not even, for faces that can say so. places: of images. z_direction is -1 where
+    planes run against the stage's z: places along z are minus those of the stage then. warnings: wishes that the
+    frames contradict, with both numbers.
     """
 
     pixel_um: float | None = None
     distances: Mapping[str, Distance] = field(default_factory=dict)
+    starts: Mapping[str, float] = field(default_factory=dict)
+    coordinates: Mapping[str, Coordinates] = field(default_factory=dict)
     places: Mapping[ImageKey, Place] = field(default_factory=dict)
     stage_axes: StageAxes = ""
     z_direction: int = 1
+    warnings: tuple[str, ...] = ()
 
     def distance(self, axis: str) -> Distance:
         """Along an axis of the frames; (1.0, "") where it is not known."""
@@ -103,45 +116,151 @@ def frame_space(
     summary: Mapping[str, Any],
     evidence: SpaceEvidence | None = None,
     tile_step: Sequence[int] | None = None,
+    values: Mapping[str, Sequence[AxisValue | None]] | None = None,
 ) -> FrameSpace:
     """The space that hints, summary and frames show. declared: axes of the request: `name`, maybe `scale`, `unit`.
 
     tile_step: (y, x) in pixels between neighbours, where images are tiles: their keys end with row and column.
+    values: those at each place along an axis, None for a place without frames; by default integers count from 0.
     """
     evidence = evidence or SpaceEvidence()
-    affine = find_affine(summary) or find_affine(evidence.first)
-    pixel_um = _positive(summary, _PIXEL_SIZE_KEYS) or _positive(evidence.first, _PIXEL_SIZE_KEYS)
-    if pixel_um is None and affine is not None:
-        pixel_um = affine.pixel_size_um
+    placed = {name: PlacedValues.of((values or {}).get(name)) for name in (TIME, Z)}
+    warnings: list[str] = []
+    affine = find_affine(evidence.first) or find_affine(summary)
+    pixel_um = _pixel_size(evidence.first, summary, affine, warnings)
+    slope_um, z_shown = _z_slope(evidence, placed[Z])
+    shown = {Z: z_shown, TIME: _interval(evidence, placed[TIME])}
+    hints, wishes = _hints(declared), _wishes(summary)
     distances: dict[str, Distance] = {}
-    slope_um = even_distance(
-        [[(at, seen.z_um) for at, seen in stack if seen.z_um is not None] for stack in evidence.stacks], _z_tolerance
-    )
-    if slope_um is not None:
-        distances[Z] = (abs(slope_um), UM)
-    captures = [(at, seen.capture_s) for at, seen in evidence.times if seen.capture_s is not None]
-    if len(captures) < len(evidence.times):  # two clocks are never mixed
-        captures = [(at, seen.time_s) for at, seen in evidence.times if seen.time_s is not None]
-    interval_s = even_distance(
-        [captures],
-        lambda distance: distance / 4,
-        min_items=_MIN_TIMES,
-    )
-    if interval_s is not None and interval_s > 0:
-        distances[TIME] = (interval_s, SECOND)
-    distances.update(_stated_distances(declared, summary))
+    starts: dict[str, float] = {}
+    coordinates: dict[str, Coordinates] = {}
+    for axis in dict.fromkeys([*hints, *wishes, *shown]):
+        along = placed.get(axis) or PlacedValues.of((values or {}).get(axis))
+        found = _distance_along(axis, hints.get(axis), shown.get(axis), wishes.get(axis), along, warnings)
+        if found is not None:
+            distances[axis] = found
+            starts[axis] = along.start(found[0])
+        elif uneven := _uneven(hints.get(axis), shown.get(axis), wishes.get(axis), (values or {}).get(axis)):
+            coordinates[axis] = uneven
     direction = -1 if (slope_um or finite_number(summary.get("z-step_um")) or 0.0) < 0 else 1
     z_distance, z_unit = distances.get(Z, (0.0, ""))
     step_um = direction * z_distance if z_unit == UM else None
-    found = {value: _place(*seen, step_um, pixel_um, affine) for value, seen in evidence.images.items()}
-    places = {value: place for value, place in found.items() if place is not None}
+    found_places = {
+        value: _place(placed[Z].place(z), seen, step_um, starts.get(Z, 0.0), pixel_um, affine)
+        for value, (z, seen) in evidence.images.items()
+    }
+    places = {value: place for value, place in found_places.items() if place is not None}
     has_xy = pixel_um is not None and any(
         seen.x_um is not None and seen.y_um is not None for _, seen in evidence.images.values()
     )
     if tile_step is not None:
         places = place_tiles(places, evidence.images, [pixels * (pixel_um or 1.0) for pixels in tile_step])
     stage_axes: StageAxes = "" if not has_xy else "parallel" if affine is None else "affine"
-    return FrameSpace(pixel_um, distances, places, stage_axes, direction)
+    return FrameSpace(pixel_um, distances, starts, coordinates, places, stage_axes, direction, tuple(warnings))
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What frames show of an axis. distance: None where they lie unevenly; uneven: where they lie then, by place."""
+
+    distance: Distance | None
+    uneven: Mapping[int, float] = field(default_factory=dict)
+
+
+def _distance_along(
+    axis: str,
+    hint: Distance | None,
+    shown: _Shown | None,
+    wish: Distance | None,
+    along: PlacedValues,
+    warnings: list[str],
+) -> Distance | None:
+    """The order of evidence along one axis. hint and wish are distances of neighbouring integers."""
+    asked = hint if hint is not None and hint[1] else wish
+    if asked is not None:
+        gap = along.gap
+        asked_here = None if gap is None else (float(f"{asked[0] * gap:.12g}"), asked[1])
+    else:
+        asked_here = None
+    if shown is not None and asked is not None and _differ(shown.distance, asked_here):
+        who = "the axis is declared with" if asked is hint else "the summary says"
+        seen = "lie unevenly" if shown.distance is None else f"show {_words(shown.distance)}"
+        kept = "what was declared is kept" if asked is hint else "the summary is not believed"
+        warnings.append(f"along {axis} {who} {_words(asked_here or asked)}, the frames {seen}: {kept}")
+    if asked is hint and asked is not None:
+        return asked_here
+    if shown is not None:
+        return shown.distance
+    return asked_here if asked is not None else hint
+
+
+def _uneven(
+    hint: Distance | None, shown: _Shown | None, wish: Distance | None, values: Sequence[AxisValue | None] | None
+) -> Coordinates | None:
+    """Where each item lies along an axis without one distance: as measured, or by its integer."""
+    if hint is None and shown is not None:
+        # Of more times than are read, those in between are not known here: the frames have them.
+        count = max(shown.uneven, default=-1) + 1
+        is_whole = values is None or len(shown.uneven) == sum(value is not None for value in values)
+        return (SECOND, tuple(shown.uneven.get(at) for at in range(count))) if count and is_whole else None
+    asked = hint if hint is not None and hint[1] else wish
+    if asked is None or values is None or len(values) > MAX_COORDINATES:
+        return None
+    return asked[1], tuple(value * asked[0] if isinstance(value, int) else None for value in values)
+
+
+def _differ(shown: Distance | None, asked: Distance | None) -> bool:
+    if shown is None or asked is None or shown[1] != asked[1]:
+        return True
+    return abs(shown[0] - asked[0]) > _SAME * max(shown[0], asked[0])
+
+
+def _words(distance: Distance) -> str:
+    return f"{distance[0]:.6g} {distance[1]}".rstrip()
+
+
+def _pixel_size(
+    first: Mapping[str, Any], summary: Mapping[str, Any], affine: StageAffine | None, warnings: list[str]
+) -> float | None:
+    """Of the first frame, else of the summary, else by the area of the affine."""
+    of_frame, wished = _positive(first, _PIXEL_SIZE_KEYS), _positive(summary, _PIXEL_SIZE_KEYS)
+    found = of_frame or wished
+    if of_frame is not None and wished is not None and _differ((of_frame, UM), (wished, UM)):
+        warnings.append(
+            f"the summary says pixels of {wished:g} um, the frames {of_frame:g} um: the frames are believed"
+        )
+    if affine is None:
+        return found
+    if found is not None and _differ((affine.pixel_size_um, UM), (found, UM)):
+        size = f"{affine.pixel_size_um:.6g}"
+        warnings.append(
+            f"the affine of the camera says pixels of {size} um, the pixel size {found:g} um, which is kept"
+        )
+    return found or affine.pixel_size_um
+
+
+def _z_slope(evidence: SpaceEvidence, along: PlacedValues) -> tuple[float | None, _Shown | None]:
+    """The signed distance of planes on the stage, and what it says of the axis; None where nothing moved."""
+    stacks = [
+        [(at, seen.z_um) for z, seen in stack if seen.z_um is not None and (at := along.place(z)) is not None]
+        for stack in evidence.stacks
+    ]
+    if not has_moved(stacks, 2):
+        return None, None
+    slope = even_distance(stacks, _z_tolerance)
+    return slope, _Shown(None if slope is None else (abs(slope), UM))
+
+
+def _interval(evidence: SpaceEvidence, along: PlacedValues) -> _Shown | None:
+    """Two clocks are never mixed: capture times if all frames have one, else those of the acquisition program."""
+    captures = [(z, seen.capture_s) for z, seen in evidence.times if seen.capture_s is not None]
+    has_captures = bool(captures) and len(captures) == len(evidence.times)
+    read = captures if has_captures else [(at, seen.time_s) for at, seen in evidence.times if seen.time_s is not None]
+    times = [(at, time) for value, time in read if (at := along.place(value)) is not None]
+    if not has_moved([times], MIN_TIMES):
+        return None
+    interval = even_times(times)
+    return _Shown(None, dict(times)) if interval is None else _Shown((interval, SECOND))
 
 
 def not_understood(summary: Mapping[str, Any]) -> str:
@@ -191,11 +310,13 @@ def stage_reading(metadata: Mapping[str, Any]) -> StageReading:
     time_s, capture_s = (
         None if time is None else time / factor for time, factor in ((elapsed_ms, 1e3), (time_ns, 1e9))
     )
-    return StageReading(place("X"), place("Y"), place("Z"), time_s, capture_s)
+    exposures = (_number(metadata.get(name)) for name in ("Exposure-ms", "exposure_ms", "Exposure"))
+    exposure_ms = next((value for value in exposures if value is not None), None)
+    return StageReading(place("X"), place("Y"), place("Z"), time_s, capture_s, exposure_ms)
 
 
-def _stated_distances(declared: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> dict[str, Distance]:
-    """From the hints, else from the summary."""
+def _wishes(summary: Mapping[str, Any]) -> dict[str, Distance]:
+    """What the summary asks for."""
     found: dict[str, Distance] = {}
     step_um = finite_number(summary.get("z-step_um"))
     if step_um:
@@ -203,33 +324,47 @@ def _stated_distances(declared: Sequence[Mapping[str, Any]], summary: Mapping[st
     interval_ms = _positive(summary, ("Interval_ms",))
     if interval_ms is not None:
         found[TIME] = (interval_ms / 1000, SECOND)
+    return found
+
+
+def _hints(declared: Sequence[Mapping[str, Any]]) -> dict[str, Distance]:
+    """What was declared for the axes."""
+    found: dict[str, Distance] = {}
     for axis in declared:
-        name, unit = str(axis.get("name")), axis.get("unit")
-        scale = finite_number(axis.get("scale"))
-        if not scale or (not unit and name in found):
+        unit, scale = axis.get("unit"), finite_number(axis.get("scale"))
+        if not scale:
             continue
         text = unit if isinstance(unit, str) else ""
         for factors, ours in ((UM_BY_UNIT, UM), (_S_BY_UNIT, SECOND)):
             if text in factors:
                 scale, text = float(f"{scale * factors[text]:.12g}"), ours
-        found[name] = (abs(scale), text)
+        found[str(axis.get("name"))] = (abs(scale), text)
     return found
 
 
 def _place(
-    z_index: int, seen: StageReading, step_um: float | None, pixel_um: float | None, affine: StageAffine | None
+    z_at: int | None,
+    seen: StageReading,
+    step_um: float | None,
+    z_start_um: float,
+    pixel_um: float | None,
+    affine: StageAffine | None,
 ) -> Place | None:
-    """The place of the first item; None if unknown. step_um is negative where planes run against the stage's z."""
+    """The place of the first item; None if unknown. step_um is negative where planes run against the stage's z.
+
+    The stage's place is that of the middle of the image: every producer means that.
+    """
     z = y = x = None
     if step_um is not None and seen.z_um is not None:
-        z = (-seen.z_um if step_um < 0 else seen.z_um) - z_index * abs(step_um)
+        z = (-seen.z_um if step_um < 0 else seen.z_um) - (z_at or 0) * abs(step_um)
     if pixel_um is not None and seen.x_um is not None and seen.y_um is not None:
         x, y = seen.x_um, seen.y_um
         if affine is not None:
-            x, y = (pixel_um * pixels for pixels in affine.to_pixels(x, y))
+            x, y = (affine.pixel_size_um * pixels for pixels in affine.to_pixels(x, y))
+        y, x = (middle - (count - 1) / 2 * pixel_um for middle, count in zip((y, x), seen.pixels, strict=True))
     if z is None and x is None:
         return None
-    return _rounded(z), _rounded(y), _rounded(x)
+    return _rounded(z_start_um if z is None else z), _rounded(y), _rounded(x)
 
 
 def _rounded(place_um: float | None) -> float:

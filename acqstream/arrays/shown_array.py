@@ -82,17 +82,8 @@ def _ordered(name: str, at: int, values: Sequence[AxisValue | None], size: int, 
             place_of[value] = here
     ordered = _NO_PLAN.ordered(list(place_of))
     places = [place_of[value] for value in ordered]
-    return ShownAxis(name, at, places, ordered, _numbers(ordered, places, values[0], factor))
-
-
-def _numbers(
-    ordered: Sequence[AxisValue], places: Sequence[int], first: AxisValue | None, factor: int
-) -> Sequence[int] | None:
-    integers = [value for value in ordered if isinstance(value, int)]
-    if len(integers) < len(ordered):
-        return None
-    origin = first if isinstance(first, int) else 0  # the value at place 0
-    return places if factor > 1 else [value - origin for value in integers]
+    has_names = any(isinstance(value, str) for value in ordered)
+    return ShownAxis(name, at, places, ordered, None if has_names else places)
 
 
 Part = tuple[int, slice | list[int], slice | list[int]]

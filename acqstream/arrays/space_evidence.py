@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from acqstream.arrays.axis_order import POSITION
@@ -16,7 +17,7 @@ from acqstream.model.axes import Axes, AxisValue
 
 MAX_STACKS = 8
 MAX_PLANES = 256  # of a stack
-MAX_TIMES = 64
+MAX_TIMES = 256
 MAX_IMAGES = 100_000
 _MAX_SCANNED_ROWS = 4096  # in which the first stacks begin
 
@@ -27,6 +28,7 @@ class MetadataReader(Protocol):
     def __len__(self) -> int: ...
     def key(self, row: int) -> dict[str, AxisValue]: ...
     def find(self, axes: Axes) -> int | None: ...
+    def frame_shape(self, row: int) -> tuple[int, ...]: ...
     def axis_values(self) -> dict[str, list[AxisValue]]: ...
     def read_metadata(self, row: int) -> dict[str, Any]: ...
 
@@ -69,7 +71,7 @@ class SpaceWitnesses:
         key, values = self._reader.key(0), self._reader.axis_values()
         self._find_stacks(count)
         stacks = [[*self._along(Z, values[Z][:MAX_PLANES], stack)] for stack in self._stacks.values()]
-        times = [*self._along(TIME, values[TIME][:MAX_TIMES], key)] if TIME in key else []
+        times = [*self._along(TIME, _spread(values[TIME]), key)] if TIME in key else []
         self._find_images(key, [*self._image_keys(values)] if has_places else [], count)
         return SpaceEvidence(self._first, stacks, times, self._images)
 
@@ -128,7 +130,9 @@ class SpaceWitnesses:
 
     def _note_image(self, image: ImageKey, row: int) -> None:
         z = self._reader.key(row).get(Z, 0)
-        self._images[image] = (z if isinstance(z, int) else 0, stage_reading(self._metadata(row)))
+        height, width, *_ = self._reader.frame_shape(row)
+        reading = replace(stage_reading(self._metadata(row)), pixels=(height, width))
+        self._images[image] = (z if isinstance(z, int) else 0, reading)
 
     def _reading(self, row: int) -> StageReading:
         if row not in self._readings:
@@ -141,3 +145,11 @@ class SpaceWitnesses:
             return self._reader.read_metadata(row)
         except DatasetError:
             return {}
+
+
+def _spread(values: Sequence[AxisValue]) -> Sequence[AxisValue]:
+    """At most MAX_TIMES of them, from the first to the end; as more come, some of them stay."""
+    step = 1
+    while len(values) > step * MAX_TIMES:
+        step *= 2
+    return values[::step]

@@ -48,8 +48,11 @@ class StageAffine:
 
     @property
     def _is_known(self) -> bool:
-        """False for matrices that cannot be inverted, and for the identity, which is Micro-Manager's default."""
-        if (self.xx, self.xy, self.yx, self.yy) == (1.0, 0.0, 0.0, 1.0):
+        """False for matrices that cannot be inverted, and for multiples of the identity.
+
+        The identity is Micro-Manager's default, and its core multiplies the default by the binning: no calibration.
+        """
+        if self.xx == self.yy > 0 and self.xy == self.yx == 0:
             return False
         size = self.xx**2 + self.xy**2 + self.yx**2 + self.yy**2
         area = abs(self._determinant)

@@ -65,6 +65,8 @@ def _print_end(end: DatasetEnd, timeout_s: float | None) -> None:
     width = max((len(mirror.name) for mirror in end.mirrors), default=0) + 2
     for mirror in end.mirrors:
         print(f"{mirror.name:<{width}}{mirror.text}")
+        if mirror.warning:
+            print(f"{'':<{width}}warning: {mirror.warning}")
     if end.outcome == "timeout":
         print(f"not ended within {timeout_s:g} s")
     elif end.outcome == "abandoned":

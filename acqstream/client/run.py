@@ -28,6 +28,7 @@ from acqstream.errors import AcqStreamError, ConfigError, DaemonUnavailable, Pro
 from acqstream.model.frame_header import MAX_NUMBER
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.receipt import Receipt
+from acqstream.model.warning_code import WarningCode
 from acqstream.protocol.requests import CLOSE_STATUSES
 
 
@@ -241,6 +242,10 @@ class Run:
         """
         self._buffer.check_process()
         self.mirrors = wait_for_mirrors(self._connection, self.name, timeout_s)
+        for mirror in self.mirrors:
+            if mirror.warning and all(mirror.warning != warning.text for warning in self.warnings):
+                with self._state.lock:
+                    self._state.report.add_warning(str(WarningCode.UNCALIBRATED), mirror.warning, time.time())
         return self.mirrors
 
     def __repr__(self) -> str:

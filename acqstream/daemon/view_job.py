@@ -14,7 +14,7 @@ from acqstream.daemon.shared_memory_server import ProducerMemory
 from acqstream.errors import AcqStreamError, ConfigError, DatasetLocked
 from acqstream.log.recent_groups import GroupTable
 from acqstream.mirrors.view_kinds import folder_of
-from acqstream.model.mirror_result import MirrorResult, MirrorState
+from acqstream.model.mirror_result import MAX_REASON_CHARACTERS, MirrorResult, MirrorState
 from acqstream.model.status import UnfinishedViewStatus, ViewStatus
 from acqstream.model.view_spec import ViewSpec
 from acqstream.storage.disk import LocalDisk
@@ -144,8 +144,14 @@ class ViewJob:
     def result(self) -> MirrorResult:
         """Return the view's state for the record in the dataset's folder."""
         cursor, published = self.progress.cursor, max(self.progress.count, self.progress.cursor)
-        state = _RESULT_STATES.get(self.progress.state, "running")
-        return MirrorResult(name=self.spec.name, state=state, frames=cursor, published=published, reason=self.reason)
+        return MirrorResult(
+            name=self.spec.name,
+            state=_RESULT_STATES.get(self.progress.state, "running"),
+            frames=cursor,
+            published=published,
+            reason=self.reason,
+            warning=self.progress.warning[:MAX_REASON_CHARACTERS],
+        )
 
     def status(self, stored: int = 0) -> ViewStatus:
         """stored: frames that the log has published, if it runs."""

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.axis_order import POSITION, TILE_AXES, Z
+from acqstream.arrays.channel_looks import CHANNEL, ChannelLook, Limits, channel_looks
 from acqstream.arrays.frame_places import FramePlaces
 from acqstream.arrays.frame_space import UM, Distance, FrameSpace, Place, frame_space
 from acqstream.arrays.image_places import IMAGE_AXES, NO_PLACES, ImagePlaces
 from acqstream.arrays.mosaic import Canvas
 from acqstream.arrays.space_evidence import MAX_IMAGES, SpaceWitnesses
+from acqstream.dataset.first_frames import shown_contrast
 from acqstream.dataset.reader_array import tile_step
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.model.axes import AxisValue
@@ -20,21 +22,25 @@ from acqstream.model.axes import AxisValue
 class ArraySpace:
     """The space of the frames of `reader`, which is a function of the dataset alone.
 
-    is_shown: the frames have shown what they can show of distances along z, y and x; as of the last `look`.
+    As of the last `look`: is_shown: the frames have shown what they can show of distances along z, y and x; warnings:
+    wishes that they contradict.
     """
 
     def __init__(self, reader: NDTiffReader, places: FramePlaces) -> None:
         self.is_shown = False
+        self.warnings: tuple[str, ...] = ()
         self._reader = reader
         self._places = places
         self._names = frozenset(places.names)
         self._has_tiles = not TILE_AXES.isdisjoint(self._names)  # each is an image
         self._image_axes = IMAGE_AXES if self._has_tiles else (POSITION,)
         self._witnesses = SpaceWitnesses(reader, self._image_axes)
+        self._contrast: tuple[Sequence[AxisValue | None], dict[AxisValue | None, Limits]] | None = None  # of channels
 
     def forget(self) -> None:
         """Look at all places again at the next `look`: the last frame of each counts."""
         self._witnesses.forget_rows()
+        self._contrast = None
 
     def look(self, levels: Sequence[ArraySpec], mosaic: Canvas | None = None) -> tuple[ArraySpec, ...]:
         """These levels with all that is known of their space now. Raises StorageError.
@@ -43,7 +49,9 @@ class ArraySpace:
         """
         evidence = self._witnesses.look()
         step = tile_step(self._reader) if self._has_tiles else None
-        space = frame_space(self._reader.declared_axes, self._reader.summary_metadata, evidence, step)
+        values = self._places.axis_values()
+        space = frame_space(self._reader.declared_axes, self._reader.summary_metadata, evidence, step, values)
+        self.warnings = space.warnings
         full = self._spaced(levels[0], space, mosaic)
         self.is_shown = Z not in self._names or any(len(stack) > 1 for stack in evidence.stacks)
         return tuple(level.with_space(full.reduced(level.factors)) for level in levels)
@@ -52,33 +60,45 @@ class ArraySpace:
         distances = [self._distance(axis, space) for axis in full.axes]
         units = tuple(unit for _, unit in distances)
         has_images = POSITION in self._names or self._has_tiles
+        bits = self._reader.stored_frame(0)[1].pixel_type.bits if len(self._reader) else 0
         has_own_place = not has_images and mosaic is None
-        first = space.places.get((None,), (0.0,) * 3) if has_own_place else (0.0,) * 3
-        own = dict(zip(("z", "y", "x"), first, strict=True))
+        first = space.places.get((None,)) if has_own_place else None
+        own = dict(zip(("z", "y", "x"), first, strict=True)) if first is not None else {}
         return replace(
             full,
             scale=tuple(distance for distance, _ in distances),
             units=units,
             translation=tuple(
-                (own.get(axis, 0.0) if unit == UM else 0.0) + self._first(axis, mosaic) * distance
+                own[axis] if axis in own and unit == UM else self._start(axis, distance, space, mosaic)
                 for axis, (distance, unit) in zip(full.axes, distances, strict=True)
             ),
+            coordinates={axis: found for axis, found in space.coordinates.items() if axis in self._names},
             places=self._image_places(space) if has_images else NO_PLACES,
             stage_axes=space.stage_axes,
+            looks=self._looks(),
+            bits=bits if bits < 8 * full.dtype.itemsize else 0,
             shown_axes=self._places.shown_axes(),
             axis_values=self._places.axis_values(),
         )
 
-    def _first(self, axis: str, mosaic: Canvas | None) -> int:
-        """The number of item 0 along an axis."""
+    def _start(self, axis: str, distance: float, space: FrameSpace, mosaic: Canvas | None) -> float:
+        """Where item 0 of an axis lies, beside its place on the stage."""
         if mosaic is not None and axis in ("y", "x"):
-            return mosaic.y.origin if axis == "y" else mosaic.x.origin
-        return self._places.first_integer(axis)
+            return (mosaic.y.origin if axis == "y" else mosaic.x.origin) * distance
+        return space.starts.get(axis, 0.0)
 
     def _distance(self, axis: str, space: FrameSpace) -> Distance:
         if axis in ("y", "x"):
             return (1.0, "") if space.pixel_um is None else (space.pixel_um, UM)
         return space.distance(axis) if axis in self._names else (1.0, "")  # z that the format has added
+
+    def _looks(self) -> tuple[ChannelLook, ...]:
+        """As they are now. Contrast is looked for when a channel comes, and after `forget`: viewers keep it."""
+        values = self._places.axis_values().get(CHANNEL, ())
+        if self._contrast is None or self._contrast[0] != values:
+            self._contrast = (values, shown_contrast(self._reader))
+        reader = self._reader
+        return tuple(channel_looks(values, reader.summary_metadata, reader.display_settings, self._contrast[1]))
 
     def _image_places(self, space: FrameSpace) -> ImagePlaces:
         axes = tuple(axis for axis in self._image_axes if axis in self._names)

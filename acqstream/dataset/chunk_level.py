@@ -17,6 +17,7 @@ from acqstream.arrays.frame_space import Place
 from acqstream.arrays.selection import as_slice
 from acqstream.arrays.shown_array import Part, copy_part, in_stored_order, parts_along, shown_axes
 from acqstream.dataset.source import (
+    AxisCoordinates,
     C,
     LevelAddress,
     LevelAxis,
@@ -25,8 +26,10 @@ from acqstream.dataset.source import (
     Spacing,
     X,
     Y,
+    even_coordinates,
     numbers_at,
     pixel_axis,
+    uneven_coordinates,
 )
 from acqstream.errors import DatasetError
 from acqstream.formats.chunk_format import ChunkArrayReader
@@ -99,6 +102,10 @@ class ChunkLevel:
         return spec.places.find(at) if len(at) == len(known) else None
 
     @property
+    def bits(self) -> int:
+        return self.reader.spec.bits
+
+    @property
     def z_direction(self) -> int:
         return 1
 
@@ -136,6 +143,15 @@ class ChunkLevel:
             return Spacing()
         at = spec.axes.index(axis)
         return Spacing(spec.translation[at], spec.scale[at], spec.units[at])
+
+    def coordinates(self, layout: LevelLayout) -> Mapping[str, AxisCoordinates]:
+        spec = self.reader.spec
+        whole = {axis: known for axis, known in spec.coordinates.items() if self.factors.get(axis, 1) == 1}
+        return even_coordinates(layout, self.spacing) | uneven_coordinates(layout, whole, spec.axis_values)
+
+    def metadata(self, layout: LevelLayout) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
+        """See LevelSource: chunks have none of frames."""
+        yield from ()
 
     def read(self, layout: LevelLayout, ranges: Sequence[range]) -> NDArray[Any]:
         """See LevelSource. Each chunk is read once. Raises CorruptDataset with file and offset for a damaged chunk."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from acqstream.arrays.channel_looks import settings_of
 from acqstream.dataset.chunk_level import ChunkLevel
 from acqstream.formats.chunk_format import ChunkArrayReader, ChunkFormat
 from acqstream.model.axes import AxisValue
@@ -57,8 +58,8 @@ class ChunkSource:
 
     @property
     def display_settings(self) -> Mapping[str, Any]:
-        """Empty: chunk formats keep none."""
-        return {}
+        """Colours and contrast as the note of our writer has them; empty without one."""
+        return settings_of(self._readers[0].spec.looks)
 
     @property
     def extent(self) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.dataset.channel_looks import CHANNEL, contrast_of
+from acqstream.arrays.channel_looks import CHANNEL, contrast_of
 from acqstream.dataset.dataset import Dataset
 from acqstream.dataset.level_choice import small_array
 from acqstream.dataset.optional import import_optional

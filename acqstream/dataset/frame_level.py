@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.axis_order import COLUMN, POSITION, ROW, TILE_AXES
 from acqstream.arrays.frame_array import FrameArray
-from acqstream.arrays.frame_space import UM, FrameSpace, Place, frame_space
+from acqstream.arrays.frame_space import SECOND, TIME, UM, FrameSpace, Place, SpaceEvidence, frame_space
 from acqstream.arrays.image_places import IMAGE_AXES
 from acqstream.arrays.mosaic import Side, TileRun
 from acqstream.arrays.selection import as_slice
 from acqstream.arrays.space_evidence import SpaceWitnesses
+from acqstream.dataset.frame_rows import frame_rows, measured_times
 from acqstream.dataset.reader_array import array_of, tile_step
 from acqstream.dataset.source import (
+    AxisCoordinates,
     C,
     LevelAddress,
     LevelAxis,
@@ -31,8 +33,10 @@ from acqstream.dataset.source import (
     X,
     Y,
     Z,
+    even_coordinates,
     pixel_axis,
     pixels_at,
+    uneven_coordinates,
 )
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.reader import NDTiffReader
@@ -113,8 +117,7 @@ class FrameLevel:
         positions = self.axis_values().get(POSITION)
         if positions is None:
             return ()
-        evidence = SpaceWitnesses(self._full).look()
-        places = frame_space(self._full.declared_axes, self._full.summary_metadata, evidence).places
+        places = self._space_of(SpaceWitnesses(self._full).look()).places
         return tuple(places.get((value,)) for value in positions)
 
     def place_of(self, values: Mapping[str, AxisValue]) -> Place | None:
@@ -122,10 +125,14 @@ class FrameLevel:
         axes = IMAGE_AXES if has_tiles else (POSITION,)
         if any(axis not in values for axis in axes if axis in self.axis_values()):
             return None
-        evidence = SpaceWitnesses(self._full, axes).look()
         step = tile_step(self._full) if has_tiles else None
-        space = frame_space(self._full.declared_axes, self._full.summary_metadata, evidence, step)
+        space = self._space_of(SpaceWitnesses(self._full, axes).look(), step)
         return space.places.get(tuple(values.get(axis) for axis in axes))
+
+    @property
+    def bits(self) -> int:
+        kind = self._full.stored_frame(0)[1].pixel_type if len(self._full) else None
+        return kind.bits if kind is not None and kind.bits < 8 * kind.sample_bytes else 0
 
     @property
     def z_direction(self) -> int:
@@ -167,13 +174,29 @@ class FrameLevel:
         space = self._frame_space()
         layout = self.layout() if len(self.reader) else None
         has_many_places = layout is not None and (layout.is_stitched or not set(IMAGE_AXES).isdisjoint(layout.values))
-        z_um, y_um, x_um = next(iter(space.places.values()), (0.0,) * 3) if not has_many_places else (0.0,) * 3
+        first = None if has_many_places else next(iter(space.places.values()), None)
+        z_um, y_um, x_um = first or (space.starts.get(Z, 0.0), 0.0, 0.0)
         if axis in (Y, X):
             pixel, factor = space.pixel_um or 1.0, self.factors[axis]
             start = (y_um if axis == Y else x_um) + (factor - 1) / 2 * pixel
             return Spacing(start, factor * pixel, UM if space.pixel_um else "")
         distance, unit = space.distance(axis)
-        return Spacing(z_um if axis == Z and unit else 0.0, distance, unit)
+        return Spacing(z_um if axis == Z and unit == UM else space.starts.get(axis, 0.0), distance, unit)
+
+    def coordinates(self, layout: LevelLayout) -> Mapping[str, AxisCoordinates]:
+        known = uneven_coordinates(layout, self._frame_space().coordinates, self.axis_values())
+        found = even_coordinates(layout, self.spacing) | known
+        times = None
+        if not layout.is_stitched:
+            times = measured_times(self.reader, frame_rows(self.reader, self._array_of(layout), layout), layout)
+        if times is not None and TIME in layout.values:
+            found[f"{TIME}_{SECOND}"] = AxisCoordinates(*times, SECOND)
+        return found
+
+    def metadata(self, layout: LevelLayout) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
+        if not layout.is_stitched:
+            for position, row in frame_rows(self.reader, self.frame_array(), layout).items():
+                yield position, self.reader.read_metadata(row)
 
     def read(self, layout: LevelLayout, ranges: Sequence[range]) -> NDArray[Any]:
         """See LevelSource. Raises DatasetError naming a frame whose shape or dtype is not that of the first one."""
@@ -281,9 +304,11 @@ class FrameLevel:
         """
         count = len(self._full)
         if self._space is None or self._space[0] != count:
-            evidence = SpaceWitnesses(self._full).look(has_places=False)
-            self._space = (count, frame_space(self._full.declared_axes, self._full.summary_metadata, evidence))
+            self._space = (count, self._space_of(SpaceWitnesses(self._full).look(has_places=False)))
         return self._space[1]
+
+    def _space_of(self, evidence: SpaceEvidence, step: Sequence[int] | None = None) -> FrameSpace:
+        return frame_space(self._full.declared_axes, self._full.summary_metadata, evidence, step, self.axis_values())
 
 
 def _pieces(array: FrameArray, layout: LevelLayout, ranges: Sequence[range]) -> Iterator[_Piece]:
@@ -309,5 +334,5 @@ def _position(piece: _Piece, ranges: Sequence[range]) -> tuple[int, ...]:
 
 
 def _numbers(values: Sequence[AxisValue]) -> Sequence[int] | None:
-    numbers = [value for value in values if isinstance(value, int)]
-    return numbers if len(numbers) == len(values) else None
+    """Frames that lie side by side are one item apart, whatever their integers; names have no distance."""
+    return range(len(values)) if all(isinstance(value, int) for value in values) else None

@@ -9,7 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from acqstream.dataset.channel_looks import CHANNEL, channel_looks, contrast_of
+from acqstream.arrays.channel_looks import CHANNEL, channel_looks, contrast_of
 from acqstream.dataset.dataset import Dataset
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.level_choice import level_arrays, small_array

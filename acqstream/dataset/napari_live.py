@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from acqstream.dataset.channel_looks import CHANNEL
+from acqstream.arrays.channel_looks import CHANNEL
 from acqstream.dataset.dataset import Dataset
 from acqstream.dataset.napari_layers import METADATA_KEY, LayerSource, data_of, image_layers
 from acqstream.dataset.napari_newest import NewestFrame

@@ -6,7 +6,7 @@ published since then move nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.arrays.frame_space import Place
+from acqstream.arrays.frame_space import Coordinates, Place
 from acqstream.arrays.selection import as_slice
 from acqstream.errors import DatasetError
 from acqstream.model.axes import AxisValue
@@ -32,6 +32,14 @@ class Spacing(NamedTuple):
     start: float = 0.0
     step: float = 1.0
     unit: str = ""
+
+
+class AxisCoordinates(NamedTuple):
+    """axes: those that the coordinate depends on, an axis of `values` for each; NaN where it is not known."""
+
+    axes: tuple[str, ...]
+    values: NDArray[np.float64]
+    unit: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +169,10 @@ class LevelSource(Protocol):
         """Names of the positions along an axis, where the format keeps them beside the values."""
 
     @property
+    def bits(self) -> int:
+        """Significant bits of the pixels; 0 for all of the dtype."""
+
+    @property
     def z_direction(self) -> int:
         """-1 where planes run against the stage's z, else 1."""
 
@@ -176,6 +188,15 @@ class LevelSource(Protocol):
 
     def spacing(self, axis: str) -> Spacing:
         """Distance of the numbers of an axis. May read metadata of frames."""
+
+    def coordinates(self, layout: LevelLayout) -> Mapping[str, AxisCoordinates]:
+        """Coordinates of outer axes by name, such as `time_s`: as measured, else as even as the axis is.
+
+        May read metadata of many frames.
+        """
+
+    def metadata(self, layout: LevelLayout) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
+        """Position along the outer axes and metadata of each frame of a layout; nothing for chunks and mosaics."""
 
     def read(self, layout: LevelLayout, ranges: Sequence[range]) -> NDArray[Any]:
         """A new array in C order of the positions `ranges` of a layout of this level, or of a part of one.
@@ -228,6 +249,32 @@ class Source(Protocol):
         """Look for news in all levels, and for new levels; keys of new frames."""
 
     def close(self) -> None: ...
+
+
+def even_coordinates(layout: LevelLayout, spacing: Callable[[str], Spacing]) -> dict[str, AxisCoordinates]:
+    """Those of the outer axes that have one distance: `z_um`, `time_s`."""
+    found: dict[str, AxisCoordinates] = {}
+    for axis in layout.outer:
+        space = spacing(axis.name)
+        centres = axis.centres(space) if space.unit else None
+        if centres is not None:
+            found[f"{axis.name}_{space.unit}"] = AxisCoordinates((axis.name,), centres, space.unit)
+    return found
+
+
+def uneven_coordinates(
+    layout: LevelLayout, coordinates: Mapping[str, Coordinates], values: Mapping[str, Sequence[AxisValue | None]]
+) -> dict[str, AxisCoordinates]:
+    """Those of axes without one distance. values: of the places that `coordinates` are for."""
+    found: dict[str, AxisCoordinates] = {}
+    for axis in layout.outer:
+        if axis.name in coordinates:
+            unit, listed = coordinates[axis.name]
+            known = dict(zip(values.get(axis.name, ()), listed, strict=False))
+            centres = [known.get(value) for value in axis.values]
+            numbers = np.array([np.nan if centre is None else centre for centre in centres], np.float64)
+            found[f"{axis.name}_{unit}"] = AxisCoordinates((axis.name,), numbers, unit)
+    return found
 
 
 def numbers_at(axis: LevelAxis, positions: range) -> Sequence[int]:

@@ -25,9 +25,10 @@ def to_xarray(source: LevelSource) -> xarray.DataArray:
 
     Dimensions are the axes. Coordinates: the values of the outer axes (integers or strings); `y` and `x` are the
     middles of pixels, in um or the unit of the format, or without units in pixels of the full resolution where the size
-    of a pixel is unknown; `z_um` and `time_s` stand beside the values of `z` and `time` if the distance is known. The
-    middle of the first pixel lies at 0, or at the stage's place. attrs: `Level.attributes`. Frames and chunks that are
-    not stored are zeros. Raises ConfigError without xarray and dask, DatasetError before the first frame.
+    of a pixel is unknown; `z_um` and `time_s` stand beside the values of `z` and `time` where they are known: `time_s`
+    has the measured times, along all axes that they depend on. The middle of the first pixel lies at 0, or where the
+    stage's place puts it, which is that of the middle of the image. attrs: `Level.attributes`. Frames and chunks that
+    are not stored are zeros. Raises ConfigError without xarray and dask, DatasetError before the first frame.
     """
     array = LevelArray(source)
     array_with_names: xarray.DataArray = import_optional("xarray", "xarray").DataArray(
@@ -51,10 +52,10 @@ def coordinates(source: LevelSource, array: LevelArray) -> dict[str, Any]:
     by_name: dict[str, Any] = {}
     for dimension, axis in zip(dimension_names(array), array.outer, strict=False):
         by_name[dimension] = (dimension, _axis_coordinate(axis.values))
-        spacing = source.spacing(axis.name)
-        centres = axis.centres(spacing) if spacing.unit else None
-        if centres is not None:
-            by_name[f"{dimension}_{spacing.unit}"] = (dimension, centres, {"units": spacing.unit})
+    dimensions = dict(zip(array.axes, dimension_names(array), strict=True))
+    for name, found in source.coordinates(array.layout).items():
+        axes = tuple(dimensions[axis] for axis in found.axes)
+        by_name[name if name not in by_name else f"{name}_"] = (axes, found.values, {"units": found.unit})
     for axis in array.layout.pixels:
         if axis.name != C:
             spacing = source.spacing(axis.name)

@@ -14,7 +14,7 @@ from acqstream.dataset.optional import import_optional
 from acqstream.dataset.source import LevelLayout, X, Y
 from acqstream.errors import ConfigError, DatasetError, DatasetExists, UnsupportedFeature
 from acqstream.export.choice import chosen
-from acqstream.export.frame_references import frame_metadata, frame_references
+from acqstream.export.frame_references import frame_references
 from acqstream.export.hdf5 import Hdf5Writer, open_hdf5
 from acqstream.export.hdf5_axes import write_metadata, write_scales, write_summary
 from acqstream.export.image_grid import ImageGrid
@@ -90,14 +90,14 @@ class Exporter:
         references = None if self.request.is_copy else frame_references(source, array.layout)
         has_all_pixels = self.request.is_copy and self.request.compression == "none" and not level.missing_count
         with self._new_file(out, array, 1 if has_all_pixels else 0) as target, open_hdf5(h5py, target) as file:
-            write_scales(h5py, file, source, array)
-            writer = Hdf5Writer(h5py, file, source, array)
+            names = write_scales(h5py, file, source, array)
+            writer = Hdf5Writer(h5py, file, array, names)
             if references is None:
                 writer.write_copy(self.request.compression, _COPY_BYTES, self.on_progress)
             else:
                 self._extra["references"] = writer.write_references(references, self.on_progress)
                 self._notes.append(ABSOLUTE_TEXT)
-            write_metadata(file, source, array, frame_metadata(source, array.layout))
+            write_metadata(file, array, names, source.metadata(array.layout))
             facts = {"source": str(dataset.path), "format": dataset.format, "complete": int(dataset.complete)}
             write_summary(h5py, file, dataset.summary_metadata, facts)
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from acqstream.arrays.frame_array import FrameArray
 from acqstream.dataset.frame_level import FrameLevel
+from acqstream.dataset.frame_rows import frame_rows
 from acqstream.dataset.source import LevelLayout, LevelSource
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.export.blocks import Box
@@ -86,31 +85,7 @@ def frame_references(source: LevelSource, layout: LevelLayout) -> FrameReference
     array = source.frame_array()
     if layout.shape[len(layout.outer) :] != array.frame_shape:
         raise UnsupportedFeature(f"{source.path}: a part of the picture cannot be referenced: {USE_COPY}")
-    return FrameReferences(source.reader, layout, _rows(source.reader, array, layout))
-
-
-def frame_metadata(source: LevelSource, layout: LevelLayout) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
-    """Position along the outer axes and metadata of each frame that `layout` shows; nothing for chunks and mosaics."""
-    if isinstance(source, FrameLevel) and not layout.is_stitched:
-        for position, row in _rows(source.reader, source.frame_array(), layout).items():
-            yield position, source.reader.read_metadata(row)
-
-
-def _rows(reader: NDTiffReader, array: FrameArray, layout: LevelLayout) -> dict[tuple[int, ...], int]:
-    """Rows by position. Where frames of several keys share a place, the last one that arrived counts, as in reading."""
-    places = [{value: at for at, value in enumerate(axis.values)} for axis in layout.outer]
-    rows: dict[tuple[int, ...], int] = {}
-    keys = reader.keys()
-    for key in keys:
-        place = array.place(key)
-        row = reader.find(key)
-        if place is None or row is None:
-            continue
-        values = [values[at] for values, at in zip(array.values.values(), place, strict=True)]
-        at = tuple(known.get(value, -1) for known, value in zip(places, values, strict=True))
-        if -1 not in at:
-            rows[at] = max(row, rows.get(at, -1))
-    return rows
+    return FrameReferences(source.reader, layout, frame_rows(source.reader, array, layout))
 
 
 def runs(positions: list[tuple[int, ...]]) -> list[tuple[tuple[int, ...], int]]:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from acqstream.dataset.level_array import LevelArray
-from acqstream.dataset.source import LevelSource
 from acqstream.export.blocks import Box, block_shape, cut
 from acqstream.export.frame_references import FrameReferences, runs
 from acqstream.export.hdf5_axes import FRAMES, IMAGE, attach_scales
@@ -31,12 +30,12 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Hdf5Writer:
-    """Writes the `array` of `source` into an open h5py file."""
+    """Writes `array` into an open h5py file, where `write_scales` has written its scales."""
 
     h5py: Any
     file: Any
-    source: LevelSource
     array: LevelArray
+    coordinate_names: str
 
     def write_references(self, references: FrameReferences, on_progress: Progress) -> int:
         """`/image` by reference; positions without a frame read as 0. Return the number of external datasets."""
@@ -64,7 +63,7 @@ class Hdf5Writer:
         full = self.h5py.h5s.create_simple(array.shape)
         kind = self.h5py.h5t.py_create(dtype, logical=True)
         self.h5py.h5d.create(self.file.id, IMAGE.encode(), kind, full, dcpl=creation)
-        attach_scales(self.file, self.file[IMAGE], self.source, array)
+        attach_scales(self.file, self.file[IMAGE], array, self.coordinate_names)
         return count
 
     def write_copy(self, compression: str, max_bytes: int, on_progress: Progress) -> None:
@@ -81,7 +80,7 @@ class Hdf5Writer:
         image = self.file.create_dataset(
             IMAGE, array.shape, array.dtype, fillvalue=np.zeros((), array.dtype), track_times=False, **options
         )
-        attach_scales(self.file, image, self.source, array)
+        attach_scales(self.file, image, array, self.coordinate_names)
         sides = block_shape(array.shape, chunk, max_bytes // itemsize)
         total = -(-array.size // max(1, int(np.prod(sides))))
         for number, box in enumerate(cut(array.shape, sides)):

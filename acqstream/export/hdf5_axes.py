@@ -7,11 +7,11 @@ conventions, section 5 ("coordinates"). So h5py finds scales, and xarray and net
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.source import LevelSource
@@ -22,6 +22,7 @@ IMAGE, METADATA, SUMMARY, FRAMES = "image", "metadata", "summary_metadata", "fra
 _OWN_NAMES = frozenset({IMAGE, METADATA, SUMMARY, FRAMES})
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. %9d"  # text of the netCDF-4 file format
 _NO_TIME = np.int64(-(2**63))  # numpy's NaT
+_MAX_EMPTY = 8  # places for each frame, above which columns have an item for each frame
 _MAX_COLUMNS = 200  # of numbers in the metadata of frames
 _MAX_ATTRIBUTE_BYTES = 32 * 1024  # an object header has at most 64 KiB
 
@@ -32,8 +33,11 @@ def dimension_of(name: str) -> str:
     return f"{plain}_axis" if plain in _OWN_NAMES or plain == "." else plain
 
 
-def write_scales(h5py: Any, file: Any, source: LevelSource, array: LevelArray) -> None:
-    """Dimensions with their coordinates: int64, float64 or texts; a unit is the attribute `units`."""
+def write_scales(h5py: Any, file: Any, source: LevelSource, array: LevelArray) -> str:
+    """Dimensions with their coordinates: int64, float64 or texts; a unit is the attribute `units`.
+
+    Return the names of coordinates that are no dimensions, as `attach_scales` takes them.
+    """
     by_name = coordinates(source, array)
     for number, (name, size) in enumerate(zip(dimension_names(array), array.shape, strict=True)):
         dimension = dimension_of(name)
@@ -51,18 +55,19 @@ def write_scales(h5py: Any, file: Any, source: LevelSource, array: LevelArray) -
     for name, coordinate in by_name.items():
         if name not in dimension_names(array):
             dataset = _write_coordinate(h5py, file, dimension_of(name), coordinate)
-            dataset.dims[0].attach_scale(file[dimension_of(coordinate[0])])
+            for at, dimension in enumerate(coordinate[0]):
+                dataset.dims[at].attach_scale(file[dimension_of(dimension)])
+    return " ".join(dimension_of(name) for name in by_name if name not in dimension_names(array))
 
 
-def attach_scales(file: Any, dataset: Any, source: LevelSource, array: LevelArray) -> None:
+def attach_scales(file: Any, dataset: Any, array: LevelArray, coordinate_names: str) -> None:
     """Give `dataset`, whose first axes are those of `array`, its dimensions and coordinates."""
     dimensions = [dimension_of(name) for name in dimension_names(array)][: dataset.ndim]
     for at, dimension in enumerate(dimensions):
         dataset.dims[at].label = dimension
         dataset.dims[at].attach_scale(file[dimension])
-    more = [dimension_of(name) for name in coordinates(source, array) if name not in dimension_names(array)]
-    if more:
-        dataset.attrs["coordinates"] = " ".join(more)
+    if coordinate_names:
+        dataset.attrs["coordinates"] = coordinate_names
 
 
 def write_summary(h5py: Any, file: Any, summary: Mapping[str, Any], attributes: Mapping[str, Any]) -> None:
@@ -83,33 +88,46 @@ def write_summary(h5py: Any, file: Any, summary: Mapping[str, Any], attributes: 
 
 
 def write_metadata(
-    file: Any, source: LevelSource, array: LevelArray, frames: Iterable[tuple[Sequence[int], Mapping[str, Any]]]
+    file: Any,
+    array: LevelArray,
+    coordinate_names: str,
+    frames: Iterable[tuple[Sequence[int], Mapping[str, Any]]],
 ) -> int:
     """Numbers in the metadata of frames, a dataset per key in group `metadata`: float64, NaN where a frame has none.
 
     Capture times are exact: int64 with the attributes `units` and `_FillValue`, as the CF conventions have them.
-    frames: position along the outer axes and metadata of each frame. The shape is that of the outer axes. Return
-    the number of datasets; the first 200 keys become one.
+    frames: position along the outer axes and metadata of each frame. The shape is that of the outer axes; where few of
+    their places have a frame, the datasets have an item for each frame, and `positions` has its places along the axes.
+    Return the number of keys; the first 200 become datasets.
     """
     shape = array.shape[: len(array.outer)]
-    columns: dict[str, NDArray[Any]] = {}
-    for position, metadata in frames:
+    positions: list[tuple[int, ...]] = []
+    columns: dict[str, dict[int, Any]] = {}  # values by number of the frame
+    for number, (position, metadata) in enumerate(frames):
+        positions.append(tuple(position))
         for key, value in metadata.items():
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if not is_number or (key == TIME_KEY and capture_time(metadata) is None):
                 continue
-            if key not in columns:
-                if len(columns) == _MAX_COLUMNS or not key.strip("."):
-                    continue
-                columns[key] = np.full(shape, _NO_TIME if key == TIME_KEY else np.nan)
-            columns[key][tuple(position)] = value
-    if columns:
-        group = file.create_group(METADATA)
-        for key, column in columns.items():
-            dataset = group.create_dataset(key.replace("/", "_").replace("\0", ""), data=column, track_times=False)
-            attach_scales(file, dataset, source, array)
-            if key == TIME_KEY:
-                dataset.attrs.update({"units": "nanoseconds since 1970-01-01", "_FillValue": _NO_TIME})
+            if key in columns or (len(columns) < _MAX_COLUMNS and key.strip(".")):
+                columns.setdefault(key, {})[number] = value
+    if not columns:
+        return 0
+    group = file.create_group(METADATA)
+    is_sparse = math.prod(shape) > _MAX_EMPTY * len(positions)
+    if is_sparse:
+        listed = group.create_dataset("positions", data=np.array(positions, np.int64), track_times=False)
+        listed.attrs["axes"] = " ".join(dimension_of(name) for name in dimension_names(array)[: len(shape)])
+    for key, values in columns.items():
+        column = np.full((len(positions),) if is_sparse else shape, _NO_TIME if key == TIME_KEY else np.nan)
+        for number, value in values.items():
+            column[number if is_sparse else positions[number]] = value
+        name = key.replace("/", "_").replace("\0", "")
+        dataset = group.create_dataset(f"{name}_" if name in group else name, data=column, track_times=False)
+        if not is_sparse:
+            attach_scales(file, dataset, array, coordinate_names)
+        if key == TIME_KEY:
+            dataset.attrs.update({"units": "nanoseconds since 1970-01-01", "_FillValue": _NO_TIME})
     return len(columns)
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from acqstream.arrays.axis_order import POSITION, TILE_AXES
-from acqstream.arrays.frame_space import UM, Place
+from acqstream.arrays.channel_looks import channel_looks
+from acqstream.arrays.frame_space import UM, Place, stage_reading
 from acqstream.arrays.image_places import IMAGE_AXES
 from acqstream.arrays.position_names import position_names
-from acqstream.dataset.channel_looks import channel_looks
 from acqstream.dataset.dataset import Dataset
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.source import LevelAxis, Spacing, X, Y, Z
-from acqstream.export.image_grid import ImageGrid, even_step
-from acqstream.export.ome_document import OmeChannel, OmeImage, OmePixels
+from acqstream.export.image_grid import ORDER, ImageGrid, even_step
+from acqstream.export.ome_document import OmeChannel, OmeImage, OmePixels, OmePlane
 from acqstream.formats.ome_zarr.wells import find_wells
 from acqstream.model.axes import AxisValue
+
+_LAST_SECOND = 4e9  # of dates that are believed
 
 
 def physical_steps(dataset: Dataset, grid: ImageGrid) -> dict[str, tuple[float, str]]:
@@ -47,11 +50,16 @@ def ome_pixels(dataset: Dataset, array: LevelArray, grid: ImageGrid) -> OmePixel
         size_z=grid.size("Z"),
         channels=[OmeChannel(look.name, look.color) for look in looks],
         steps=physical_steps(dataset, grid),
+        bits=dataset.levels[0].source.bits,
     )
 
 
 def ome_images(dataset: Dataset, array: LevelArray, grid: ImageGrid) -> list[OmeImage]:
-    """An image for each place on the axes that count images, named after it. Names of wells make a plate."""
+    """An image for each place on the axes that count images, named after it. Names of wells make a plate.
+
+    Frames say themselves when they were taken and where; of other arrays the place of the image is known.
+    """
+    planes, begin_s = _planes(dataset, array, grid)
     axis = next((axis for axis in grid.image_axes if axis.name == POSITION), None)
     names = {} if axis is None else _position_names(dataset, axis)
     places = _places(dataset, array)
@@ -64,9 +72,52 @@ def ome_images(dataset: Dataset, array: LevelArray, grid: ImageGrid) -> list[Ome
         others = [f"{name} {value}" for name, value in values.items() if name != POSITION]
         own = [] if position is None else [names[position]]
         name = ", ".join([*own, *others]) or dataset.levels[0].source.title
+        well = "" if position is None else wells.get(position, "")
+        own_planes = planes.get(at, [])
+        if own_planes:
+            images.append(OmeImage(name, own_planes[0].stage, well, own_planes, _date(begin_s)))
+            continue
         place = places.get(position) if TILE_AXES.isdisjoint(tile) else dataset.levels[0].place_of(**tile)
-        images.append(OmeImage(name, place, "" if position is None else wells.get(position, "")))
+        images.append(OmeImage(name, _middle(place, dataset, array), well))
     return images
+
+
+def _planes(
+    dataset: Dataset, array: LevelArray, grid: ImageGrid
+) -> tuple[dict[tuple[int, ...], list[OmePlane]], float | None]:
+    """Planes by position of their image, each image's in order, and when the first was captured, in s since 1970."""
+    readings = [(at, stage_reading(meta)) for at, meta in dataset.levels[0].source.metadata(array.layout)]
+    captures = [seen.capture_s for _, seen in readings if seen.capture_s is not None]
+    begin_s = min(captures, default=None)
+    names = [axis.name for axis in array.outer]
+    roles = [names.index(axis.name) if (axis := grid.axis(role)) is not None else None for role in ORDER]
+    image_axes = [names.index(axis.name) for axis in grid.image_axes]
+    found: dict[tuple[int, ...], list[OmePlane]] = {}
+    for at, seen in sorted(readings, key=lambda reading: reading[0]):
+        delta_s = seen.time_s
+        if delta_s is None and seen.capture_s is not None and begin_s is not None:
+            delta_s = round(seen.capture_s - begin_s, 9)
+        exposure_s = None if seen.exposure_ms is None else seen.exposure_ms / 1000
+        t, c, z = (0 if place is None else at[place] for place in roles)
+        plane = OmePlane((t, c, z), (seen.x_um, seen.y_um, seen.z_um), delta_s, exposure_s)
+        if plane != OmePlane(plane.at):
+            found.setdefault(tuple(at[place] for place in image_axes), []).append(plane)
+    return found, begin_s
+
+
+def _date(capture_s: float | None) -> str:
+    if capture_s is None or not 0 <= capture_s < _LAST_SECOND:
+        return ""
+    return datetime.fromtimestamp(capture_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _middle(place: Place | None, dataset: Dataset, array: LevelArray) -> tuple[float | None, ...]:
+    """(x, y, z) of the middle of an image whose first item lies at (z, y, x)."""
+    if place is None:
+        return (None, None, None)
+    source, (height, width) = dataset.levels[0].source, array.shape[len(array.outer) :][:2]
+    y, x = ((count - 1) / 2 * source.spacing(name).step for count, name in ((height, Y), (width, X)))
+    return round(place[2] + x, 6), round(place[1] + y, 6), place[0]
 
 
 def _places(dataset: Dataset, array: LevelArray) -> dict[AxisValue | None, Place]:

@@ -40,19 +40,38 @@ class OmeChannel:
 
 
 @dataclass(frozen=True, slots=True)
+class OmePlane:
+    """What the frame of a plane says of itself. at: (t, c, z); None for what it does not say.
+
+    stage: (x, y, z) of the stage in um, of the middle of the image. delta_s: since the start of the run.
+    """
+
+    at: tuple[int, int, int]
+    stage: tuple[float | None, ...] = (None, None, None)
+    delta_s: float | None = None
+    exposure_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class OmeImage:
-    """An image of `size_t` x `size_z` planes per channel. place is (z, y, x) in um; well is a path such as "A/1"."""
+    """An image of `size_t` x `size_z` planes per channel. place is that of the stage, (x, y, z) in um.
+
+    well is a path such as "A/1"; planes are those with something to say; date is ISO 8601.
+    """
 
     name: str
-    place: tuple[float, float, float] | None = None
+    place: tuple[float | None, ...] = (None, None, None)
     well: str = ""
+    planes: Sequence[OmePlane] = ()
+    date: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class OmePixels:
     """What all images of a file share. shape is that of a plane, (Y, X) or (Y, X, 3).
 
-    steps are (distance, unit) along "X", "Y", "Z" and "T"; roles without a known distance are absent.
+    steps are (distance, unit) along "X", "Y", "Z" and "T"; roles without a known distance are absent. bits are the
+    significant ones, 0: all.
     """
 
     shape: tuple[int, ...]
@@ -61,6 +80,7 @@ class OmePixels:
     size_z: int
     channels: Sequence[OmeChannel]
     steps: dict[str, tuple[float, str]]
+    bits: int = 0
 
     @property
     def plane_count(self) -> int:
@@ -93,13 +113,10 @@ def pixel_type(dtype: np.dtype[np.generic]) -> str:
 
 def _add_image(root: ET.Element, number: int, image: OmeImage, pixels: OmePixels) -> None:
     element = ET.SubElement(root, "Image", {"ID": f"Image:{number}", "Name": _plain(image.name)})
-    place = None
-    if image.place is not None:
-        place = {
-            name: value
-            for axis, um in zip("ZYX", image.place, strict=True)
-            for name, value in ((axis, repr(um)), (f"{axis}Unit", "\u00b5m"))
-        }
+    if image.date:
+        ET.SubElement(element, "AcquisitionDate").text = image.date
+    place = _positions(image.place, "")
+    if place:
         ET.SubElement(element, "StageLabel", {"Name": _plain(image.name), **place})
     samples = pixels.shape[2] if len(pixels.shape) > 2 else 1
     attributes = {
@@ -115,6 +132,8 @@ def _add_image(root: ET.Element, number: int, image: OmeImage, pixels: OmePixels
     }
     if samples > 1:
         attributes["Interleaved"] = "true"
+    if pixels.bits:
+        attributes["SignificantBits"] = str(pixels.bits)
     for role, (distance, unit) in pixels.steps.items():
         name = "TimeIncrement" if role == "T" else f"PhysicalSize{role}"
         text = _UNITS.get(unit, unit)
@@ -123,16 +142,28 @@ def _add_image(root: ET.Element, number: int, image: OmeImage, pixels: OmePixels
     element = ET.SubElement(element, "Pixels", attributes)
     for at, channel in enumerate(pixels.channels):
         names = {"Name": _plain(channel.name)} if channel.name else {}
-        ET.SubElement(
-            element,
-            "Channel",
-            {"ID": f"Channel:{number}:{at}", "SamplesPerPixel": str(samples), "Color": _color(channel.color), **names},
-        )
+        color = {"Color": _color(channel.color)} if samples == 1 else {}  # with one, ImageJ shows RGB in grey
+        identity = {"ID": f"Channel:{number}:{at}", "SamplesPerPixel": str(samples)}
+        ET.SubElement(element, "Channel", {**identity, **color, **names})
     count = pixels.plane_count
     ET.SubElement(element, "TiffData", {"IFD": str(number * count), "PlaneCount": str(count)})
-    if place is not None:  # of the first plane; one for each would make the text as long as the frames are many
-        positions = {f"Position{name}": value for name, value in place.items()}
-        ET.SubElement(element, "Plane", {"TheZ": "0", "TheC": "0", "TheT": "0", **positions})
+    for plane in image.planes or ([OmePlane((0, 0, 0), image.place)] if place else []):
+        said = _positions(plane.stage, "Position")
+        for name, seconds in (("DeltaT", plane.delta_s), ("ExposureTime", plane.exposure_s)):
+            if seconds is not None:
+                said |= {name: repr(seconds), f"{name}Unit": "s"}
+        t, c, z = map(str, plane.at)
+        ET.SubElement(element, "Plane", {"TheZ": z, "TheC": c, "TheT": t, **said})
+
+
+def _positions(stage: Sequence[float | None], prefix: str) -> dict[str, str]:
+    """Attributes of a place on the stage. A unit is always written: that of OME's default is no length."""
+    known = [(axis, um) for axis, um in zip("XYZ", stage, strict=True) if um is not None]
+    return {
+        name: value
+        for axis, um in known
+        for name, value in ((f"{prefix}{axis}", repr(um)), (f"{prefix}{axis}Unit", "\u00b5m"))
+    }
 
 
 def _add_plate(root: ET.Element, images: Sequence[OmeImage]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_plan import ArrayPlan
@@ -17,6 +19,8 @@ from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.mirrors.slab_grid import PICTURE
 from acqstream.model.axes import Axes
+
+_MAX_LISTED = 1_000_000
 
 
 class LogFrames:
@@ -57,6 +61,20 @@ class LogFrames:
         """Place the first `count` frames, at least one, so that our note has the values of their places."""
         for row in range(min(max(count, 1), len(self._reader))):
             self.place(row)
+
+    def absent(self, shape: Sequence[int]) -> frozenset[tuple[int, ...]]:
+        """Positions along the outer axes but the last one (z) where no frame lies in an array of this shape.
+
+        None of mosaics, of arrays with another order of axes, and of more places than are worth a list.
+        """
+        count, places = len(self._reader), shape[: len(self._to_level) - 1]
+        if self._mosaic is not None or self._order != (0, 1) or math.prod(places) > _MAX_LISTED or not places:
+            return frozenset()
+        found = self.places.take_columns(self._reader.key_columns(range(count)), count)
+        has_frame = np.zeros(places, np.bool_)
+        taken = [np.zeros(count, np.int64) if at is None else found[:, at] for at in self._to_level[:-1]]
+        has_frame[tuple(taken)] = True
+        return frozenset(tuple(at) for at in np.argwhere(~has_frame).tolist())
 
     def plane(self, pixels: NDArray[Any]) -> NDArray[Any]:
         """Return a frame, or the shown part of a tile, with its axes in the level's order, without a copy."""

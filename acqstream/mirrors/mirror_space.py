@@ -51,8 +51,9 @@ class MirrorSpace:
             writer.set_space(spaced)
         has_depth = len(self._reader.axis_values().get(Z, ())) > 1  # one plane has no distance
         unknown = [axis for axis in spaced[0].unknown_distances if axis != Z or has_depth]
-        if unknown and self._container and (is_final or self._space.is_shown) and not self.warning:
-            self.warning = _warning(self._container, unknown)
+        if self._container and (is_final or self._space.is_shown) and not self.warning:
+            texts = [_warning(self._container, unknown)] if unknown else []
+            self.warning = "; ".join([*texts, *(f"{self._container}: {text}" for text in self._space.warnings)])
         now_s = time.monotonic()
         self._next_s = now_s + (now_s - began_s) / _MAX_SHARE
         return spaced

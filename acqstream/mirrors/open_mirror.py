@@ -171,9 +171,9 @@ class OpenMirror:
         if not self.settle():
             return False
         labels = {**self.levels[0].labels, **self.frames.places.labels()}
-        self._writer.finish(
-            [replace(level, shape=shape, labels=labels) for level, shape in zip(self.levels, shapes, strict=True)]
-        )
+        ends = zip(self.levels, shapes, strict=True)
+        final = [replace(level, shape=shape, labels=labels) for level, shape in ends]
+        self._writer.finish([replace(final[0], absent=self.frames.absent(final[0].shape)), *final[1:]])
         return True
 
     def close(self) -> None:

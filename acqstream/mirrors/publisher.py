@@ -176,7 +176,13 @@ class Publisher:
         """Announce that it is complete, and its final shapes (maybe smaller), space, labels and attributes."""
         with self._lock:
             final = [
-                replace(own.with_space(last), shape=last.shape, labels=last.labels, attributes=last.attributes)
+                replace(
+                    own.with_space(last),
+                    shape=last.shape,
+                    absent=last.absent,
+                    labels=last.labels,
+                    attributes=last.attributes,
+                )
                 for own, last in zip(self._layout.plan.levels, levels, strict=True)
             ]
             was_settled = self._is_settled

@@ -17,8 +17,9 @@ class MirrorResult:
     """One mirror, or the levels of a tiled dataset.
 
     name is that of the request, e.g. "n5". path is the mirror's folder; relative paths start at the dataset's folder.
-    frames: number of frames in it, of `published` ones. reason: why it is not complete. changed_at is
-    ISO 8601 in UTC, empty where no time was recorded.
+    frames: number of frames in it, of `published` ones. reason: why it is not complete. warning: what it says of
+    distances that are not known or were asked for otherwise. changed_at is ISO 8601 in UTC, empty where no time was
+    recorded.
 
     state is one of
     running: the mirror is being made, or a daemon or another program will make it;
@@ -35,6 +36,7 @@ class MirrorResult:
     published: int = 0
     path: str = ""
     reason: str = ""
+    warning: str = ""
     changed_at: str = ""
 
     @property
@@ -71,5 +73,6 @@ class MirrorResult:
             published=fields.integer("published", 0),
             path=fields.text("path", ""),
             reason=fields.text("reason", ""),
+            warning=fields.text("warning", ""),
             changed_at=fields.text("changed_at", ""),
         )

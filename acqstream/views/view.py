@@ -26,7 +26,7 @@ from acqstream.errors import (
 from acqstream.formats.ndtiff.folders import container_of
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.log.recent_groups import RecentGroups
-from acqstream.model.mirror_result import MirrorResult, MirrorState
+from acqstream.model.mirror_result import MAX_REASON_CHARACTERS, MirrorResult, MirrorState
 from acqstream.storage.disk import Disk, LocalDisk
 from acqstream.views.base import RangeView, View
 from acqstream.views.checkpoint import view_folder
@@ -250,7 +250,8 @@ class ViewRun:
 
     def _result(self, state: MirrorState, reason: str = "") -> MirrorResult:
         cursor, count = self._taker.cursor, self.progress().count
-        return MirrorResult(name=self.name, state=state, frames=cursor, published=count, reason=reason)
+        warning = self.view.warning[:MAX_REASON_CHARACTERS]
+        return MirrorResult(name=self.name, state=state, frames=cursor, published=count, reason=reason, warning=warning)
 
     def _go_on(self, state: ViewState, now_s: float) -> None:
         """Be in this state until the next step, and save what is due."""

@@ -22,7 +22,7 @@ MAX_LAYERS = 8  # of channels
 _SPATIAL = ("x", "y", Z)
 _SI = {"um": (1e-6, "m"), "s": (1.0, "s")}
 _NAMES = {TIME: "t"}
-_CHANNEL_SHADER = """#uicontrol invlerp normalized(range=[{low},{high}])
+_CHANNEL_SHADER = """#uicontrol invlerp normalized(range=[{start},{end}], window=[{min},{max}])
 #uicontrol vec3 color color(default="#{color}")
 void main() {{ emitRGB(color * normalized()); }}
 """
@@ -73,13 +73,11 @@ def _layers(full: ArraySpec, source: str, name: str, sizes: dict[str, int]) -> S
         colours = {"channelDimensions": {"c^": [1, ""]}, "shader": _COLOUR_SHADER}
         return [{**layer, **colours, "name": name}]
     count = sizes.get(CHANNEL, 1)
-    channels = omero_channels(full.dtype, count, full.labels.get(CHANNEL, ()), is_rgb=False)
+    channels = omero_channels(full, count, full.labels.get(CHANNEL, ()), is_rgb=False)
     layers = []
     for number, channel in enumerate(channels[:MAX_LAYERS]):
         window = channel["window"]
-        own: dict[str, Any] = {
-            "shader": _CHANNEL_SHADER.format(low=window["start"], high=window["end"], color=channel["color"])
-        }
+        own: dict[str, Any] = {"shader": _CHANNEL_SHADER.format(**window, color=channel["color"])}
         if CHANNEL in sizes:
             own |= {"localDimensions": {"c'": [1, ""]}, "localPosition": [number]}
         label = name if count == 1 else f"{name} {channel['label']}"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.dataset.channel_looks import contrast_of
+from acqstream.arrays.channel_looks import contrast_of
 from acqstream.grid.block_mean import BlockMean
 from acqstream.grid.block_sizes import reduced_shape
 

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.arrays.channel_looks import ChannelLook, channel_looks
 from acqstream.arrays.frame_space import UM_BY_UNIT, SpaceEvidence, frame_space
-from acqstream.dataset.channel_looks import ChannelLook, channel_looks
 from acqstream.dataset.dataset import Dataset, open_dataset
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.level_choice import level_arrays, small_array, small_factors
@@ -28,7 +28,6 @@ from acqstream.errors import DatasetError, FrameNotFound, UnknownFormat, Unsuppo
 from acqstream.formats.ndtiff.completion import dataset_id
 from acqstream.formats.ndtiff.pixels import StoredFrame
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
-from acqstream.formats.ome_zarr.channels import omero_channels
 from acqstream.model.axes import AxisValue
 from acqstream.storage.boundary import following_links
 from acqstream.web.thinned_picture import MAX_BYTES, ChunkedPlane, ThinnedPicture
@@ -199,7 +198,7 @@ class FramePictures:
 
     def looks(self) -> Sequence[ChannelLook]:
         channels = self.axes().get(_CHANNEL, ())
-        return _looks(channels, self._reader.summary_metadata, self._reader.display_settings)
+        return channel_looks(channels, self._reader.summary_metadata, self._reader.display_settings)
 
     def _stored(self, place: FramePlace) -> StoredFrame:
         _, stored = self._reader.stored_frame(place.number)
@@ -293,7 +292,7 @@ class ArrayPictures:
 
     def looks(self) -> Sequence[ChannelLook]:
         channels = self.axes().get(_CHANNEL, ())
-        return _looks(channels, self._dataset.summary_metadata, self._dataset.display_settings)
+        return channel_looks(channels, self._dataset.summary_metadata, self._dataset.display_settings)
 
     def close(self) -> None:
         self._dataset.close()
@@ -329,19 +328,3 @@ def _chunked_plane(array: LevelArray, dataset: Dataset) -> ChunkedPlane:
 def _values_of(pixel: NDArray[Any]) -> list[int | float]:
     """Numbers as JSON has them; NaN and infinities, which it lacks, are left out."""
     return [value for value in np.atleast_1d(pixel).tolist() if math.isfinite(value)]
-
-
-def _looks(
-    channels: Sequence[AxisValue], summary: Mapping[str, Any], settings: Mapping[str, Any]
-) -> Sequence[ChannelLook]:
-    """Looks in the colours of the display settings; without these, in those that OME-Zarr of the dataset has."""
-    looks = channel_looks(channels, summary, settings)
-    stated = omero_channels(np.dtype(np.uint16), len(looks), [look.name for look in looks], is_rgb=False)
-    return [
-        look if _has_color(settings.get(look.name)) else replace(look, color=f"#{channel['color'].lower()}")
-        for look, channel in zip(looks, stated, strict=True)
-    ]
-
-
-def _has_color(settings: object) -> bool:
-    return isinstance(settings, dict) and isinstance(settings.get("Color"), int)

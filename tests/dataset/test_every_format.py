@@ -87,7 +87,7 @@ def test_axes_pixels_and_space_are_those_of_the_frames(path: Path) -> None:
         )
         assert (level.pixel_size_um, level.z_step_um) == (0.5, 2.0)
         assert level.units == ("", "", "um", "um", "um")
-        assert level.translation == (0.0, 0.0, 7.0, 50.0, 100.0)
+        assert level.translation == (0.0, 0.0, 7.0, 40.25, 82.75)  # the stage is at the middle of the image
         assert (ds.complete, ds.writing, ds.has_frames) == (True, False, ds.format == "ndtiff")
 
 
@@ -109,7 +109,7 @@ def test_xarray_has_the_same_coordinates(path: Path) -> None:
         assert array.coords["channel"].values.tolist() == CHANNELS
         assert array.coords["z"].values.tolist() == [0, 1, 2, 3]
         assert array.coords["z_um"].values.tolist() == [7.0, 9.0, 11.0, 13.0]
-        assert array.coords["y"].values[:2].tolist() == [50.0, 50.5]
+        assert array.coords["y"].values[:2].tolist() == [40.25, 40.75]
         assert array.coords["x"].attrs == {"units": "um"}
         assert {"path", "level", "complete"} <= array.attrs.keys()
         assert np.array_equal(array.sel(time=2, channel="GFP", z=3), expected()[2, 1, 3])
@@ -194,7 +194,7 @@ def test_layers_of_napari(path: Path) -> None:
     for number, (data, keywords, kind) in enumerate(layers):
         assert (kind, keywords["axis_labels"]) == ("image", ("time", "z", "y", "x"))
         assert keywords["scale"] == [1.0, 2.0, 0.5, 0.5]
-        assert keywords["translate"] == [0.0, 7.0, 50.0, 100.0]
+        assert keywords["translate"] == [0.0, 7.0, 40.25, 82.75]
         assert keywords["units"] == ["pixel", "um", "um", "um"]
         full = data[0] if keywords["multiscale"] else data
         assert np.array_equal(np.asarray(full), expected()[:, number])

@@ -226,7 +226,7 @@ def test_the_last_of_two_frames_at_one_place_is_read(tmp_path: Path, turn: int) 
 @pytest.mark.parametrize(
     ("axes", "summary", "start"),
     [
-        ({"time": 0}, {}, (20, 10)),
+        ({"time": 0}, {}, (19.5, 9.25)),  # of 3 x 4 pixels: the stage is at their middle
         ({"position": 0}, {}, (0, 0)),
         ({"row": 0, "column": 0}, {"TiledImageStorage": True}, (0, 0)),
     ],
@@ -241,7 +241,7 @@ def test_pixels_lie_at_the_stage_place_unless_there_are_several(
         level = ds.levels[0]
         assert level.is_stitched == bool(summary)
         assert level.translation[-2:] == start
-        assert level.places == (((0, 20, 10),) if "position" in axes else ())
+        assert level.places == (((0, 19.5, 9.25),) if "position" in axes else ())
 
 
 def test_distances_are_looked_for_again_in_new_frames(tmp_path: Path) -> None:

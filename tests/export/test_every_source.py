@@ -102,12 +102,9 @@ def test_tiles_as_images(tmp_path: Path) -> None:
         assert pixels.shape == (2, 2, 10, 20)
         for number, series in enumerate(file.series):
             np.testing.assert_array_equal(series.asarray(), pixels[divmod(number, 2)])
-        place = ds.levels[0].place_of(row=1, column=1)
-        assert place is not None
+        assert ds.levels[0].place_of(row=1, column=1) == (0.0, 4 - 4.5 * 0.5, 9 - 9.5 * 0.5)  # of the first pixel
         assert file.ome_metadata is not None
-        assert f'Name="row 1, column 1" Z="{place[0]}" ZUnit="µm" Y="{place[1]}" YUnit="µm" X="{place[2]}"' in (
-            file.ome_metadata
-        )
+        assert 'Name="row 1, column 1" X="9.0" XUnit="µm" Y="4.0" YUnit="µm"' in file.ome_metadata
     h5py = pytest.importorskip("h5py")
     by_reference = export(folder.path, "hdf5", is_separate=True)
     with h5py.File(by_reference.path) as opened:

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from acqstream.arrays.array_spec import ArraySpec
+from acqstream.formats.array_note import plain_value
 from acqstream.formats.hsds.attribute import Attribute, attribute
 from acqstream.formats.hsds.dataspace import Dataspace
-from acqstream.formats.hsds.notes import plain_value
 from acqstream.formats.hsds.object_documents import DatasetDocument, DomainDocument, GroupDocument, GroupLink
 from acqstream.formats.hsds.object_id import ObjectId, domain_key, object_id, root_id
 from acqstream.formats.hsds.options import Compression

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.shown_array import note_of_values, read_note_of_values
+from acqstream.formats.array_note import note_of_array, note_of_level, plain_value, read_array, read_level
 from acqstream.formats.hsds.hdf_type import parse_type, type_to_json
 from acqstream.formats.hsds.object_id import MAX_NDIM
 from acqstream.formats.hsds.options import COMPRESSIONS, MAX_LEVELS, Compression
 from acqstream.formats.hsds.plan import MAX_CHUNK_BYTES
-from acqstream.formats.place_note import note_of_places, read_places
 from acqstream.model.fields import Fields
 from acqstream.storage.json_file import parse_fields
 
@@ -54,26 +49,11 @@ def encode_note(note: HsdsNote) -> bytes:
         "complete": note.complete,
         "seed": note.seed,
         "created": note.created,
-        "axes": [*first.axes],
         "type": type_to_json(first.dtype),
-        "units": [*first.units],
-        "calibrated": not first.unknown_distances,
-        **note_of_places(first.places, first.stage_axes),
-        **note_of_values(first.shown_axes, first.axis_values),
-        "labels": {name: [*values] for name, values in first.labels.items()},
-        "attributes": dict(first.attributes),
+        **note_of_array(first),
         "planned": [*note.planned],
         "compression": note.compression,
-        "levels": [
-            {
-                "shape": [*level.shape],
-                "chunks": [*level.chunk_shape],
-                "factors": [*level.factors],
-                "scale": [*level.scale],
-                "translation": [*level.translation],
-            }
-            for level in note.levels
-        ],
+        "levels": [{**note_of_level(level), "chunks": [*level.chunk_shape]} for level in note.levels],
     }
     return json.dumps(value, indent=1, ensure_ascii=False, default=plain_value).encode()
 
@@ -94,21 +74,7 @@ def parse_note(content: bytes, path: str) -> HsdsNote:
     dtype = parse_type(fields.values.get("type"), path)
     if dtype.kind not in "biufc":
         raise fields.wrong("type", "a number")
-    labels = fields.child("labels")
-    places, stage_axes = read_places(fields.values)
-    shown, values = read_note_of_values(fields.values, axes)
-    common = ArraySpec(
-        axes=axes,
-        shape=(1,) * len(axes),
-        dtype=dtype.newbyteorder("="),
-        units=fields.texts("units", len(axes)),
-        places=places,
-        stage_axes=stage_axes,
-        labels={axis: labels.texts(axis) for axis in labels.values},
-        attributes=fields.mapping("attributes"),
-        shown_axes=shown,
-        axis_values=values,
-    )
+    common = read_array(fields, axes, dtype.newbyteorder("="))
     levels = tuple(_level(level, common) for level in fields.children("levels"))
     if not 1 <= len(levels) <= MAX_LEVELS:
         raise fields.wrong("levels", f"1 to {MAX_LEVELS} levels")
@@ -122,17 +88,6 @@ def parse_note(content: bytes, path: str) -> HsdsNote:
     )
 
 
-def plain_value(value: object) -> Any:
-    """What the user's attributes may have besides plain values, as JSON."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return dict(value)
-    return list(value) if isinstance(value, tuple | set) else str(value)
-
-
 def _level(level: Fields, common: ArraySpec) -> ArraySpec:
     count = len(common.axes)
     shape, chunks = level.integers("shape", count), level.integers("chunks", count, minimum=1)
@@ -140,11 +95,4 @@ def _level(level: Fields, common: ArraySpec) -> ArraySpec:
         raise level.wrong("shape", "fewer than 2^63 items")
     if math.prod(chunks) * common.dtype.itemsize > MAX_CHUNK_BYTES:
         raise level.wrong("chunks", f"at most {MAX_CHUNK_BYTES} bytes")
-    return replace(
-        common,
-        shape=shape,
-        chunk_shape=chunks,
-        factors=level.integers("factors", count, minimum=1),
-        scale=level.numbers("scale", count),
-        translation=level.numbers("translation", count),
-    )
+    return replace(read_level(level, common), chunk_shape=chunks)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.shown_array import note_of_values, read_note_of_values
+from acqstream.formats.array_note import note_of_array, note_of_level, read_array
 from acqstream.formats.hsds.hdf_type import parse_type, type_to_json
 from acqstream.formats.hsds.object_id import MAX_NDIM
-from acqstream.formats.place_note import note_of_places, read_places
 from acqstream.model.fields import Fields
 from acqstream.storage.boundary import leads_out
 from acqstream.storage.json_file import parse_fields
@@ -104,17 +103,9 @@ def encode_reference_note(note: ReferenceNote) -> bytes:
         "named": [*note.named],
         "created": note.created,
         "modified": note.modified,
-        "axes": [*spec.axes],
-        "shape": [*spec.shape],
         "type": type_to_json(spec.dtype),
-        "scale": [*map(float, spec.scale)],
-        "units": [*spec.units],
-        "translation": [*map(float, spec.translation)],
-        "calibrated": not spec.unknown_distances,
-        **note_of_places(spec.places, spec.stage_axes),
-        **note_of_values(spec.shown_axes, spec.axis_values),
-        "labels": {axis: [*names] for axis, names in spec.labels.items()},
-        "attributes": dict(spec.attributes),
+        **{key: value for key, value in note_of_level(spec).items() if key != "factors"},
+        **note_of_array(spec),
     }
     return json.dumps(value, indent=1, ensure_ascii=False).encode()
 
@@ -171,21 +162,10 @@ def _spec(fields: Fields, frame_axes: int, path: str) -> ArraySpec:
     chunk = (*(1 for _ in range(frame_axes)), *shape[frame_axes:])
     if 0 in chunk or math.prod(chunk) * dtype.itemsize > MAX_FRAME_BYTES or math.prod(shape) >= 2**63:
         raise fields.wrong("shape", f"frames of at most {MAX_FRAME_BYTES} bytes")
-    places, stage_axes = read_places(fields.values)
-    shown, values = read_note_of_values(fields.values, axes)
-    labels = fields.child("labels")
-    return ArraySpec(
-        axes=axes,
+    return replace(
+        read_array(fields, axes, dtype),
         shape=shape,
-        dtype=dtype,
         chunk_shape=chunk,
         scale=fields.numbers("scale", count),
-        units=fields.texts("units", count),
         translation=fields.numbers("translation", count),
-        places=places,
-        stage_axes=stage_axes,
-        labels={axis: labels.texts(axis) for axis in labels.values},
-        attributes=fields.mapping("attributes"),
-        shown_axes=shown,
-        axis_values=values,
     )

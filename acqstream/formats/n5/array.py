@@ -22,7 +22,7 @@ from acqstream.formats.n5.folders import (
     upwards,
 )
 from acqstream.formats.n5.groups import FoundArray, find_array, several_arrays
-from acqstream.formats.n5.space import Attributes, centres, read_space
+from acqstream.formats.n5.space import Attributes, read_space
 from acqstream.storage.boundary import Boundary
 from acqstream.storage.read_place import ReadPlace
 
@@ -183,19 +183,13 @@ def _with_notes(spec: ArraySpec, found: FoundArray) -> ArraySpec:
     notes = found.notes
     if notes is None or len(notes.axes) != len(spec.axes):
         return spec
-    shifts = centres(notes.scale, spec.factors)
     return replace(
-        spec,
-        axes=notes.axes,
-        scale=tuple(size * factor for size, factor in zip(notes.scale, spec.factors, strict=True)),
-        units=notes.units,
-        translation=tuple(place + shift for place, shift in zip(notes.translation, shifts, strict=True)),
-        places=notes.places,
-        stage_axes=notes.stage_axes,
-        labels=notes.labels,
-        attributes=notes.attributes,
-        shown_axes=notes.shown_axes,
-        axis_values=notes.axis_values,
+        notes.full.reduced(spec.factors),
+        shape=spec.shape,
+        dtype=spec.dtype,
+        chunk_shape=spec.chunk_shape,
+        block_shape=spec.block_shape,
+        shard_shape=spec.shard_shape,
     )
 
 

@@ -42,6 +42,7 @@ def make_xml(full: ArraySpec, container_name: str, numbering: Numbering = "rows"
     points = ElementTree.SubElement(sequence, "Timepoints", type="range")
     _add(points, "first", "0")
     _add(points, "last", str(max(0, times - 1)))
+    _add_missing_views(sequence, full, numbering)
     registrations = ElementTree.SubElement(root, "ViewRegistrations")
     transforms = _stitching_transforms if _has_tiles(full) else _transforms
     for time, (setup, at) in itertools.product(range(max(1, times)), _setups(full, numbering)):
@@ -122,6 +123,22 @@ def _add_setups(sequence: ElementTree.Element, full: ArraySpec, numbering: Numbe
             _add(entry, "name", name)
             if tag == "Tile" and key in locations:
                 _add(entry, "location", _numbers_text(reversed(locations[key])))
+
+
+def _add_missing_views(sequence: ElementTree.Element, full: ArraySpec, numbering: Numbering) -> None:
+    """Views without a frame: BigDataViewer draws nothing for them, and asks for nothing."""
+    time_at = full.axes.index(TIME) if TIME in full.axes else None
+    axes = [axis for axis in full.axes[:-3] if axis != TIME]
+    shape = [full.shape[full.axes.index(axis)] for axis in axes]
+    views = []
+    for position in full.absent:
+        others = [at for axis, at in zip(full.axes, position, strict=False) if axis != TIME]
+        time = 0 if time_at is None else position[time_at]
+        views.append((time, setup_number(axes, shape, others, numbering)))
+    if views:
+        parent = ElementTree.SubElement(sequence, "MissingViews")
+        for time, setup in sorted(views):
+            ElementTree.SubElement(parent, "MissingView", timepoint=str(time), setup=str(setup))
 
 
 def _setups(full: ArraySpec, numbering: Numbering) -> Iterator[tuple[int, Mapping[str, int]]]:

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
+from acqstream.arrays.frame_space import Place
+from acqstream.arrays.image_places import NO_PLACES
 from acqstream.errors import ConfigError, DatasetExists
 from acqstream.formats.chunk_layout import BESIDE, ChunkLayout, Encoded, Plan
 from acqstream.formats.n5.attributes import (
@@ -118,12 +120,14 @@ class N5Layout(ChunkLayout):
 
     def member_documents(self, member: Position) -> Mapping[str, bytes]:
         """See ChunkLayout."""
-        return self._member_documents.of_group(self._group(member))
+        place = self._place(member)
+        documents = self._member_documents if place is None else member_documents(self.plan.levels, self.options, place)
+        return documents.of_group(self._group(member))
 
     @property
     def member_version(self) -> Hashable:
         """See ChunkLayout."""
-        return self._member_documents
+        return self._member_documents, self.plan.full.places if self.options.layout == "multiscale" else NO_PLACES
 
     def documents(self, *, complete: bool) -> Mapping[str, bytes]:
         """See ChunkLayout."""
@@ -162,6 +166,12 @@ class N5Layout(ChunkLayout):
         options = replace(self.options, compression=compression)
         resumed = replace(self, plan=self.plan.with_levels(levels), options=options, numbering=notes.numbering)
         return resumed, notes.complete
+
+    def _place(self, member: Position) -> Place | None:
+        """On the stage: the XML file of layout bdv has them all, and BigStitcher may have moved them there."""
+        if self.options.layout != "multiscale":
+            return None
+        return self.plan.full.places.find(dict(zip(self.plan.member_axes, member, strict=True)))
 
     def _group(self, member: Sequence[int]) -> tuple[str, ...]:
         full = self.plan.full

@@ -5,18 +5,16 @@ Other readers pass it over. It tells ours the names of axes and positions, and w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, get_args
 
+import numpy as np
+
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.frame_space import StageAxes
-from acqstream.arrays.image_places import NO_PLACES, ImagePlaces
-from acqstream.arrays.shown_array import note_of_values, read_note_of_values
+from acqstream.formats.array_note import note_of_array, note_of_level, read_meaning
 from acqstream.formats.n5.members import Numbering, has_too_many
 from acqstream.formats.n5.options import Layout
-from acqstream.formats.place_note import note_of_places, read_places
-from acqstream.model.axes import AxisValue
 from acqstream.model.finite_number import finite_number
 
 KEY = "acqstream"
@@ -27,66 +25,34 @@ _MAX_EXTENT = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notes:
-    """axes and what follows them have an item per axis of the whole array, slowest first, level 0.
+    """full: the array at its full resolution, whose dtype stands elsewhere. numbering is that of setups (layouts)."""
 
-    places and stage_axes are as in ArraySpec; calibrated: no distance along z, y or x had to be made up. labels are
-    names of positions along an axis; attributes those of the user. numbering is that of setups (layouts).
-    shown_axes and axis_values are as in ArraySpec.
-    """
-
+    full: ArraySpec
     layout: Layout
     complete: bool
-    axes: tuple[str, ...]
-    shape: tuple[int, ...]
-    scale: tuple[float, ...]
-    units: tuple[str, ...]
-    translation: tuple[float, ...]
-    places: ImagePlaces = NO_PLACES
-    stage_axes: StageAxes = ""
-    calibrated: bool = True
-    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    attributes: Mapping[str, Any] = field(default_factory=dict)
     numbering: Numbering = "rows"
-    shown_axes: tuple[str, ...] = ()
-    axis_values: Mapping[str, Sequence[AxisValue | None]] = field(default_factory=dict)
 
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return self.full.axes
 
-def make_notes(full: ArraySpec, layout: Layout, numbering: Numbering, *, complete: bool) -> Notes:
-    """The notes of an array whose full resolution is `full`."""
-    return Notes(
-        layout=layout,
-        complete=complete,
-        axes=full.axes,
-        shape=full.shape,
-        scale=full.scale,
-        units=full.units,
-        translation=full.translation,
-        places=full.places,
-        stage_axes=full.stage_axes,
-        calibrated=not full.unknown_distances,
-        labels=full.labels,
-        attributes=full.attributes,
-        numbering=numbering,
-        shown_axes=full.shown_axes,
-        axis_values=full.axis_values,
-    )
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.full.shape
 
 
 def to_json(notes: Notes) -> dict[str, Any]:
     """As it stands in attributes.json."""
+    level, array = note_of_level(notes.full), note_of_array(notes.full)
     return {
         "layout": notes.layout,
         "complete": notes.complete,
-        "axes": [*notes.axes],
-        "shape": [*notes.shape],
-        "scale": [*notes.scale],
-        "units": [*notes.units],
-        "translation": [*notes.translation],
-        "calibrated": notes.calibrated,
-        **note_of_places(notes.places, notes.stage_axes),
-        **note_of_values(notes.shown_axes, notes.axis_values),
-        "labels": {name: [*values] for name, values in notes.labels.items()},
-        "attributes": dict(notes.attributes),
+        "axes": array["axes"],
+        "shape": level["shape"],
+        "scale": level["scale"],
+        "units": array["units"],
+        "translation": level["translation"],
+        **array,
         **({"numbering": notes.numbering} if notes.layout == "bdv" else {}),
     }
 
@@ -110,24 +76,22 @@ def parse_notes(attributes: Mapping[str, Any] | None) -> Notes | None:
         return None
     if not all(0 <= size <= _MAX_EXTENT for size in shape) or has_too_many(given["layout"], axes, shape):
         return None
-    places, stage_axes = read_places(given)
-    shown, values = read_note_of_values(given, axes)
     labels, user = given.get("labels"), given.get("attributes")
-    return Notes(
-        layout=given["layout"],
-        complete=given.get("complete") is True,
+    full = ArraySpec(
         axes=tuple(axes),
         shape=tuple(shape),
+        dtype=np.dtype(np.uint8),
         scale=tuple(map(float, scale)),
         units=tuple(units),
         translation=tuple(map(float, translation)),
-        places=places,
-        stage_axes=stage_axes,
-        calibrated=given.get("calibrated") is not False,
         labels={name: _list(values, str) for name, values in labels.items()} if isinstance(labels, dict) else {},
         attributes=user if isinstance(user, dict) else {},
-        shown_axes=shown,
-        axis_values=values,
+        **read_meaning(given, axes),
+    )
+    return Notes(
+        full=full,
+        layout=given["layout"],
+        complete=given.get("complete") is True,
         numbering="bits" if given.get("numbering") == "bits" else "rows",
     )
 

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
-import numpy as np
-
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.frame_space import Place
+from acqstream.formats.array_note import plain_value
 from acqstream.formats.ome_zarr.axes import CHANNEL, SAMPLE, image_axis
 from acqstream.formats.ome_zarr.channels import omero_channels
 from acqstream.formats.ome_zarr.zarr_json import DOCUMENT_NAME
@@ -34,7 +33,7 @@ def document_key(*folders: str) -> str:
 
 def encode(document: Mapping[str, Any]) -> bytes:
     """The bytes of a document. Values of numpy and those that JSON lacks are taken as numbers, lists and texts."""
-    return json.dumps(document, ensure_ascii=False, allow_nan=False, default=_plain_value).encode()
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, default=plain_value).encode()
 
 
 def group(ome: Mapping[str, Any] | None, **others: Any) -> dict[str, Any]:
@@ -62,7 +61,7 @@ def image_metadata(levels: Sequence[ArraySpec], name: str, place: Place | None) 
     channel_axis = next((axis for axis in (SAMPLE, CHANNEL) if axis in full.axes), "")
     count = full.shape[full.axes.index(channel_axis)] if channel_axis else 1
     labels = ("R", "G", "B", "A") if channel_axis == SAMPLE else full.labels.get(CHANNEL, ())
-    channels = omero_channels(full.dtype, count, labels, is_rgb=channel_axis == SAMPLE)
+    channels = omero_channels(full, count, labels, is_rgb=channel_axis == SAMPLE)
     rdefs = {"defaultT": 0, "defaultZ": 0, "model": "color" if count > 1 else "greyscale"}
     return {"multiscales": [multiscale], "omero": {"channels": channels, "rdefs": rdefs}}
 
@@ -119,11 +118,3 @@ def _positive(size: float) -> float:
 
 def _printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else "?" for sign in text)  # XML has no control characters
-
-
-def _plain_value(value: object) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray | tuple | set):
-        return list(value)
-    return str(value)

@@ -188,7 +188,8 @@ class OmeZarrLayout(ChunkLayout):
         members = len(self.plan.member_axes)
         levels = [(level.shape[members:], level.scale, level.units, level.translation) for level in self.plan.levels]
         full = self.plan.full
-        return (*levels, full.places, tuple((name, tuple(labels)) for name, labels in full.labels.items()))
+        labels = tuple((name, tuple(labels)) for name, labels in full.labels.items())
+        return (*levels, full.places, full.looks, full.bits, labels)
 
     def listings(self, container_name: str) -> Mapping[str, bytes]:
         """See ChunkLayout: the series, and their names and sizes for readers of Bio-Formats."""
@@ -278,9 +279,18 @@ class OmeZarrLayout(ChunkLayout):
         A growing one lists a well when all its fields exist, so that readers find what is listed.
         """
         plan, folders = self.plan, self.folders
-        size = plan.full.shape[plan.full.axes.index(POSITION)]
-        fields = folders.fields(size) if complete else folders.fields()
-        existing = Counter(map(folders.well, plan.members() if complete else self.present))
+        fields = folders.fields(plan.full.shape[plan.full.axes.index(POSITION)]) if complete else folders.fields()
+        values = plan.full.axis_values.get(POSITION)  # None: a position without a frame is no well, as planned as it be
+        at = plan.full.axes.index(POSITION)
+        members = [
+            member
+            for member in (plan.members() if complete else self.present)
+            if values is None or (member[at] < len(values) and values[member[at]] is not None)
+        ]
+        existing = Counter(map(folders.well, members))
+        if complete:
+            fields = Counter({well: count for well, count in fields.items() if existing[well]})
+            existing |= fields
         is_empty = 0 in plan.full.shape[len(plan.member_axes) :]
         listed = [well for well, count in fields.items() if count <= existing[well] and not is_empty]
         found: dict[str, bytes] = {}

@@ -12,15 +12,14 @@ from typing import Any
 import numpy as np
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.shown_array import note_of_values, read_note_of_values
 from acqstream.errors import ConfigError
+from acqstream.formats.array_note import note_of_array, note_of_level, read_array, read_level
 from acqstream.formats.ome_zarr.axes import split_axes
 from acqstream.formats.ome_zarr.image_folders import ImageFolders, has_fields
 from acqstream.formats.ome_zarr.options import OmeZarrOptions, parse_options
 from acqstream.formats.ome_zarr.plan import MAX_IMAGES, has_too_many
 from acqstream.formats.ome_zarr.wells import is_well
 from acqstream.formats.ome_zarr.zarr_json import DTYPES, MAX_NDIM
-from acqstream.formats.place_note import note_of_places, read_places
 from acqstream.model.fields import Fields
 
 KEY = "acqstream"
@@ -46,26 +45,12 @@ def note_to_json(note: Note) -> dict[str, Any]:
         "format": "acqstream-ome-zarr",
         "version": _VERSION,
         "complete": note.complete,
-        "axes": [*full.axes],
         "dtype": full.dtype.name,
-        "units": [*full.units],
-        "calibrated": not full.unknown_distances,
-        **note_of_places(full.places, full.stage_axes),
-        **note_of_values(full.shown_axes, full.axis_values),
-        "labels": {axis: [*names] for axis, names in full.labels.items()},
-        "attributes": dict(full.attributes),
+        **note_of_array(full),
         "planned": [*note.folders.planned],
         **({"wells": [*note.folders.wells]} if note.folders.wells else {}),
         "options": note.options.to_json(),
-        "levels": [
-            {
-                "shape": [*level.shape],
-                "factors": [*level.factors],
-                "scale": [*level.scale],
-                "translation": [*level.translation],
-            }
-            for level in note.levels
-        ],
+        "levels": [note_of_level(level) for level in note.levels],
     }
 
 
@@ -92,7 +77,8 @@ def parse_note(attributes: Fields) -> Note:
         raise fields.wrong("axes", f"those of an image, with options of acqstream ({error})") from error
     if axes != (*members, *image):
         raise fields.wrong("axes", "those of separate images first")
-    levels = tuple(_level(level, fields, axes, len(members)) for level in fields.children("levels"))
+    array = read_array(fields, axes, np.dtype(fields.text("dtype")))
+    levels = tuple(_level(level, array, len(members)) for level in fields.children("levels"))
     if not levels:
         raise fields.wrong("levels", "one level at least")
     return Note(
@@ -111,26 +97,8 @@ def _folders(fields: Fields, members: tuple[str, ...]) -> ImageFolders:
     return ImageFolders(members, planned, wells)
 
 
-def _level(level: Fields, fields: Fields, axes: tuple[str, ...], members: int) -> ArraySpec:
-    count = len(axes)
-    shape = level.integers("shape", count)
-    if has_too_many(shape, members):
+def _level(level: Fields, array: ArraySpec, members: int) -> ArraySpec:
+    found = read_level(level, array)
+    if has_too_many(found.shape, members):
         raise level.wrong("shape", "at most a million images")
-    places, stage_axes = read_places(fields.values)
-    shown, values = read_note_of_values(fields.values, axes)
-    labels = fields.child("labels")
-    return ArraySpec(
-        axes=axes,
-        shape=shape,
-        dtype=np.dtype(fields.text("dtype")),
-        factors=level.integers("factors", count, minimum=1),
-        scale=level.numbers("scale", count),
-        units=fields.texts("units", count),
-        translation=level.numbers("translation", count),
-        places=places,
-        stage_axes=stage_axes,
-        labels={axis: labels.texts(axis) for axis in labels.values},
-        attributes=fields.mapping("attributes"),
-        shown_axes=shown,
-        axis_values=values,
-    )
+    return found

@@ -77,11 +77,13 @@ def plate_metadata(
     """The document `plate` in a version of OME-NGFF.
 
     fields counts the fields of each well. listed are the wells that readers find.
-    Rows and columns are those of the plate in the summary, else those that have a well.
+    Rows and columns are those of the plate in the summary, else from the first to the last one that has a well, so
+    that a picture of the plate keeps its gaps.
     """
+    places = [_place(well) for well in fields]
     size = _plate_size(summary) or (0, 0)
-    rows = sorted({row_number(well.split("/")[0]) for well in fields} | set(range(size[0])))
-    columns = sorted({int(well.split("/")[1]) for well in fields} | set(range(1, size[1] + 1)))
+    rows = range(max([size[0] - 1, *(row for row, _ in places)]) + 1)
+    columns = range(1, max([size[1], *(column for _, column in places)]) + 1)
     wells = []
     for well in sorted(listed, key=_place):
         row, column = _place(well)

@@ -10,13 +10,9 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.shown_array import note_of_values, read_note_of_values
-from acqstream.formats.place_note import note_of_places, read_places
+from acqstream.formats.array_note import note_of_array, note_of_level, plain_value, read_array, read_level
 from acqstream.formats.precomputed.info import DTYPES, MAX_CHUNK_BYTES, WRITTEN_DTYPES
 from acqstream.formats.precomputed.members import COMPONENT, MAX_MEMBERS, member_count, member_total, stored_axes
 from acqstream.formats.precomputed.options import ENCODINGS, MAX_LEVELS, Encoding
@@ -54,30 +50,21 @@ def encode_note(note: ContainerNote) -> bytes:
         "format": NOTE_FORMAT,
         "version": _SHARDED_VERSION if note.shards else _VERSION,
         "complete": note.complete,
-        "axes": [*first.axes],
         "dtype": first.dtype.name,
-        "units": [*first.units],
-        "calibrated": not first.unknown_distances,
-        **note_of_places(first.places, first.stage_axes),
-        **note_of_values(first.shown_axes, first.axis_values),
-        "labels": {name: [*values] for name, values in first.labels.items()},
-        "attributes": dict(first.attributes),
+        **note_of_array(first),
         "encoding": note.encoding,
         "depth": note.depth,
         "single": note.is_single,
         "levels": [
             {
-                "shape": [*level.shape],
+                **note_of_level(level),
                 "chunks": [*level.chunk_shape],
-                "factors": [*level.factors],
-                "scale": [*level.scale],
-                "translation": [*level.translation],
                 **({"sharding": encode_sharding(shards.sharding), "max_cells_z": shards.cells[2]} if shards else {}),
             }
             for level, shards in itertools.zip_longest(note.levels, note.shards)
         ],
     }
-    return json.dumps(value, indent=1, ensure_ascii=False, default=_plain).encode()
+    return json.dumps(value, indent=1, ensure_ascii=False, default=plain_value).encode()
 
 
 def is_note(content: bytes) -> bool:
@@ -95,21 +82,7 @@ def parse_note(content: bytes, path: str) -> ContainerNote:
     if not 3 <= len(axes) <= _MAX_AXES or len(set(axes)) < len(axes) or stored_axes(axes) != axes:
         raise fields.wrong("axes", "those of a container: members, maybe c, z or time, y, x")
     dtype = DTYPES[fields.choice("dtype", WRITTEN_DTYPES)]
-    labels, units = fields.child("labels"), fields.texts("units", len(axes))
-    places, stage_axes = read_places(fields.values)
-    shown, values = read_note_of_values(fields.values, axes)
-    common = ArraySpec(
-        axes=axes,
-        shape=(1,) * len(axes),
-        dtype=dtype,
-        units=units,
-        places=places,
-        stage_axes=stage_axes,
-        labels={axis: labels.texts(axis) for axis in labels.values},
-        attributes=fields.mapping("attributes"),
-        shown_axes=shown,
-        axis_values=values,
-    )
+    common = read_array(fields, axes, dtype)
     levels = tuple(_level(level, common) for level in fields.children("levels"))
     if not 1 <= len(levels) <= MAX_LEVELS:
         raise fields.wrong("levels", f"1 to {MAX_LEVELS} levels")
@@ -142,24 +115,8 @@ def _level(level: Fields, common: ArraySpec) -> ArraySpec:
     has_all = common.axes[leading] != COMPONENT or chunks[leading] == max(1, shape[leading])
     if not (_are_ones(chunks[:leading]) and has_all and math.prod(chunks) * common.dtype.itemsize <= MAX_CHUNK_BYTES):
         raise level.wrong("chunks", f"chunks of one volume with all of c, at most {MAX_CHUNK_BYTES} bytes")
-    return replace(
-        common,
-        shape=shape,
-        chunk_shape=chunks,
-        factors=level.integers("factors", count, minimum=1),
-        scale=level.numbers("scale", count),
-        translation=level.numbers("translation", count),
-    )
+    return replace(read_level(level, common), chunk_shape=chunks)
 
 
 def _are_ones(values: Sequence[int]) -> bool:
     return all(value == 1 for value in values)
-
-
-def _plain(value: object) -> Any:
-    """What the user's attributes may hold besides plain values."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray | tuple | set):
-        return list(value)
-    return str(value)

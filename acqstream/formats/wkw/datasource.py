@@ -6,8 +6,8 @@ Source: datasets of webKNOSSOS, tried with the webknossos library. Coordinates: 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -43,7 +43,10 @@ class LayerMagnification:
 
 @dataclass(frozen=True, slots=True)
 class LayerProperties:
-    """One layer. top_left and size (x, y, z) are its bounding box; magnifications the finest first."""
+    """One layer. top_left and size (x, y, z) are its bounding box; magnifications the finest first.
+
+    view is what webKNOSSOS calls defaultViewConfiguration: color, intensityRange, min and max.
+    """
 
     name: str
     element_class: str
@@ -51,6 +54,7 @@ class LayerProperties:
     size: tuple[int, int, int]
     magnifications: tuple[LayerMagnification, ...]
     top_left: tuple[int, int, int] = (0, 0, 0)
+    view: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def end(self) -> tuple[int, int, int]:
@@ -116,6 +120,7 @@ def _layer_value(layer: LayerProperties) -> dict[str, object]:
         "numChannels": layer.channels,
         "boundingBox": {"topLeft": list(layer.top_left), "width": width, "height": height, "depth": depth},
         "mags": mags,
+        **({"defaultViewConfiguration": dict(layer.view)} if layer.view else {}),
     }
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from acqstream.arrays.array_spec import ArraySpec
+from acqstream.arrays.channel_looks import display_range
 from acqstream.formats.watermark_layout import NOTHING, Extent, Rows
-from acqstream.formats.wkw.axes import plain_name
+from acqstream.formats.wkw.axes import COMPONENT, plain_name
 from acqstream.formats.wkw.datasource import (
     OWN_UNIT,
     DatasourceProperties,
@@ -29,12 +30,24 @@ def dataset_properties(
     entries = tuple(LayerMagnification(magnification(level), cube_side=header.cube_side) for level in array.levels)
     voxels = element_class(header.dtype, header.channels)
     layers = tuple(
-        LayerProperties(array.layer_name(layer), voxels, header.channels, (x, y, depth), entries)
+        LayerProperties(
+            array.layer_name(layer), voxels, header.channels, (x, y, depth), entries, view=_view(array.levels[0], layer)
+        )
         for layer, (depth, y, x) in enumerate(extents)
         if depth
     )
     name = "_".join(part for part in (plain_name(container), roles.folder(dataset)) if part)
     return DatasourceProperties(name, *_voxel_size(array.levels[0], roles.depth), layers)
+
+
+def _view(full: ArraySpec, layer: int) -> dict[str, object]:
+    """How webKNOSSOS shows a layer at first; nothing for RGB, and where nothing is known."""
+    if layer >= len(full.looks) or full.axes[-1] == COMPONENT:
+        return {}
+    look = full.looks[layer]
+    shown = display_range(look, full.dtype, full.bits)
+    color = [*bytes.fromhex(look.color[1:])]
+    return {"color": color, "intensityRange": [shown.start, shown.end], "min": shown.low, "max": shown.high}
 
 
 def visible_extents(array: StoredArray, rows: Rows) -> tuple[Extent, ...]:

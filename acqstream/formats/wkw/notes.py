@@ -10,14 +10,10 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.shown_array import note_of_values, read_note_of_values
 from acqstream.errors import ConfigError
-from acqstream.formats.place_note import note_of_places, read_places
+from acqstream.formats.array_note import note_of_array, note_of_level, plain_value, read_array, read_level
 from acqstream.formats.wkw.axes import COMPONENT, AxisRoles, axis_roles, plain_name
 from acqstream.formats.wkw.header import MAX_VOXELS, VOXEL_TYPES, BlockType, Header
 from acqstream.grid.block_sizes import reduced_size
@@ -76,39 +72,17 @@ def encode_array(array: StoredArray) -> bytes:
         "format": "acqstream-wkw",
         "version": _VERSION,
         "state": "complete" if array.complete else "writing",
-        "axes": list(first.axes),
         "dtype": first.dtype.name,
-        "units": list(first.units),
-        "calibrated": not first.unknown_distances,
-        **note_of_places(first.places, first.stage_axes),
-        **note_of_values(first.shown_axes, first.axis_values),
+        **note_of_array(first),
         "layers": list(array.layers),
-        "labels": {axis: list(names) for axis, names in first.labels.items()},
-        "attributes": dict(first.attributes),
         "cubes": {
             "blocks": array.header.block_type.name,
             "block_side": array.header.block_side,
             "cube_side": array.header.cube_side,
         },
-        "levels": [
-            {
-                "shape": list(level.shape),
-                "factors": list(level.factors),
-                "scale": list(level.scale),
-                "translation": list(level.translation),
-            }
-            for level in array.levels
-        ],
+        "levels": [note_of_level(level) for level in array.levels],
     }
-    return json.dumps(value, indent=1, ensure_ascii=False, default=_plain_value).encode()
-
-
-def _plain_value(value: object) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray | tuple | set):
-        return list(value)
-    return str(value)
+    return json.dumps(value, indent=1, ensure_ascii=False, default=plain_value).encode()
 
 
 def parse_array(content: bytes, path: str) -> StoredArray:
@@ -127,12 +101,8 @@ def parse_array(content: bytes, path: str) -> StoredArray:
         raise fields.wrong("dtype", f"one of {', '.join(_DTYPES)}")
     if fields.text("state") not in {"writing", "complete"}:
         raise fields.wrong("state", "writing or complete")
-    places, stage_axes = read_places(fields.values)
-    shown, values = read_note_of_values(fields.values, axes)
-    levels = tuple(
-        replace(_level(level, fields, axes), places=places, stage_axes=stage_axes, shown_axes=shown, axis_values=values)
-        for level in fields.children("levels")
-    )
+    common = read_array(fields, axes, _DTYPES[fields.text("dtype")])
+    levels = tuple(_level(level, common) for level in fields.children("levels"))
     if not levels:
         raise fields.wrong("levels", "one level at least")
     layers = fields.texts("layers")
@@ -154,24 +124,10 @@ def _header(fields: Fields, full: ArraySpec) -> Header:
         raise cubes.wrong("cube_side", f"sides of a block and a cube of voxels ({error})") from error
 
 
-def _level(level: Fields, fields: Fields, axes: tuple[str, ...]) -> ArraySpec:
-    count = len(axes)
-    labels = fields.child("labels")
-    shape, factors = level.integers("shape", count), level.integers("factors", count)
-    if axis_roles(axes).has_too_many(shape):
+def _level(level: Fields, common: ArraySpec) -> ArraySpec:
+    found = read_level(level, common)
+    if axis_roles(found.axes).has_too_many(found.shape):
         raise level.wrong("shape", "at most a million layers in all datasets")
-    if math.prod(shape) >= 2**63:
+    if math.prod(found.shape) >= 2**63:
         raise level.wrong("shape", "fewer than 2^63 items")
-    if not all(factors):
-        raise level.wrong("factors", "1 at least")
-    return ArraySpec(
-        axes=axes,
-        shape=shape,
-        dtype=_DTYPES[fields.text("dtype")],
-        factors=factors,
-        scale=level.numbers("scale", count),
-        units=fields.texts("units", count),
-        translation=level.numbers("translation", count),
-        labels={axis: labels.texts(axis) for axis in labels.values},
-        attributes=fields.child("attributes").values,
-    )
+    return found

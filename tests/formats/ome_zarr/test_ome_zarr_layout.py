@@ -153,9 +153,9 @@ def test_omero_has_an_entry_for_every_channel() -> None:
     layout = create_layout(plan(spec, options), options)
     channels = json.loads(layout.documents(complete=False)["zarr.json"])["attributes"]["ome"]["omero"]["channels"]
     assert [(one["label"], one["color"]) for one in channels] == [
-        ("DAPI", "0000FF"),
+        ("DAPI", "4393FF"),
         ("GFP", "00FF00"),
-        ("2", "00FFFF"),
+        ("2", "00FF00"),
     ]
     assert channels[0]["window"] == {"min": 0, "max": 255, "start": 0, "end": 255}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from acqstream.dataset.channel_looks import channel_looks
+from acqstream.arrays.channel_looks import channel_looks
 
 
 @pytest.mark.parametrize(
