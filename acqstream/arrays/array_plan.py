@@ -27,7 +27,7 @@ from acqstream.arrays.axis_values import AxisPlan, axis_plans
 from acqstream.arrays.frame_space import SECOND, UM, FrameSpace, frame_space
 from acqstream.arrays.mosaic import Canvas, Side, planned_canvas
 from acqstream.arrays.position_names import position_names
-from acqstream.arrays.stored_places import PlannedAxis, checked_axis, plan_places
+from acqstream.arrays.stored_places import PlannedAxis, are_own_places, checked_axis, in_order, plan_places
 from acqstream.errors import DatasetError
 from acqstream.model.axes import Axes, AxisValue
 
@@ -215,6 +215,13 @@ def _plan_axis(
     labels = plan.labels if has_names or not arrived else ()
     if arrived and any(name not in kind for kind in kinds):
         arrived = list(dict.fromkeys([*arrived, plan.home(arrived)]))
+    if is_final or (plan.start and plan.size):
+        integers = {value for value in arrived if isinstance(value, int)}
+        if plan.start and plan.size and not has_names:
+            integers |= {*range(plan.start, plan.start + plan.size)}
+        if integers and not labels and not are_own_places(integers, plan.size, len(arrived)):
+            names = [value for value in arrived if isinstance(value, str)]
+            return in_order(name, [*sorted(integers), *names])
     return plan_places(name, plan.size, labels, arrived, is_final=is_final)
 
 

@@ -20,10 +20,11 @@ MAX_PLANNED = 10_000_000  # values along an axis; a damaged file may declare any
 
 @dataclass(frozen=True, slots=True)
 class AxisPlan:
-    """The plan of one axis: names of its values and its size (0: unknown), as declared at `create`."""
+    """The plan of one axis: names of its values, its size (0: unknown) and its first integer, as declared."""
 
     labels: tuple[str, ...] = ()
     size: int = 0
+    start: int = 0
 
     def home(self, seen: Sequence[AxisValue]) -> AxisValue:
         """Return the value that a frame without this axis counts as: 0, or the first name of an axis with names."""
@@ -46,12 +47,13 @@ class AxisPlan:
             return None if set(self.labels) <= set(values) else self.ordered([*values, *self.labels])
         if any(isinstance(value, str) for value in values[-1:]) or not self.size:
             return None
-        first, stop = bisect_left(values, 0), bisect_left(values, self.size)
+        planned = range(self.start, self.start + self.size)
+        first, stop = bisect_left(values, planned.start), bisect_left(values, planned.stop)
         if stop - first == self.size:
             return None
         if stop - first == len(values):
-            return range(self.size)
-        return [*values[:first], *range(self.size), *values[stop:]]
+            return planned
+        return [*values[:first], *planned, *values[stop:]]
 
 
 def axis_plan(axis: Mapping[str, Any]) -> AxisPlan:
@@ -59,7 +61,8 @@ def axis_plan(axis: Mapping[str, Any]) -> AxisPlan:
     labels, size = axis.get("labels"), axis.get("size")
     names = [label for label in labels if isinstance(label, str)] if isinstance(labels, list | tuple) else []
     planned = min(size, MAX_PLANNED) if isinstance(size, int) and size > 0 else 0
-    return AxisPlan(tuple(dict.fromkeys(names)), planned)
+    start = axis.get("start")
+    return AxisPlan(tuple(dict.fromkeys(names)), planned, start if type(start) is int else 0)
 
 
 def axis_plans(declared: Sequence[Mapping[str, Any]]) -> dict[str, AxisPlan]:

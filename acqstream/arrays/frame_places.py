@@ -100,6 +100,13 @@ class FramePlaces:
         shown, values = self.shown_axes(), self.axis_values()
         return tuple(replace(level, shown_axes=shown, axis_values=values) for level in levels)
 
+    def out_of_order(self) -> str:
+        """Why frames do not lie in the order of their values, "" if they do."""
+        axes = [name for name, places in self._axes.items() if not places.is_ordered]
+        if not axes or self._plan.order is None:
+            return ""
+        return f"frames came along {axes[0]} whose places were taken: declare `start` and `size` of the axis"
+
     @property
     def names(self) -> tuple[str, ...]:
         """The axes of the plan."""

@@ -5,7 +5,8 @@ Stored or announced chunks cannot move, so a value keeps the place that its firs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -74,6 +75,17 @@ def plan_places(
     )
 
 
+def are_own_places(integers: Collection[int], size: int, count: int) -> bool:
+    """True if integers may each be their own place: few places stay empty. count: of all values."""
+    return min(integers) >= 0 and max(integers) < min(max(size, 2 * count + _FREE_PLACES), MAX_POSITION)
+
+
+def in_order(name: str, values: Sequence[AxisValue]) -> PlannedAxis:
+    """The plan of an axis whose values lie side by side in this order; others that come all the same follow them."""
+    home = next((at for at, value in enumerate(values) if value == 0 or isinstance(value, str)), None)
+    return PlannedAxis(name, len(values), tuple(values), places=tuple(range(len(values))), home=home)
+
+
 def checked_axis(axis: PlannedAxis) -> PlannedAxis:
     """The axis, if its fields are what `plan_places` makes; a note may be damaged. Raises FieldError."""
     check_text(axis.name, "axes.name")
@@ -102,6 +114,7 @@ class StoredPlaces:
         self._first: AxisValue | None = next(
             (value for value in axis.values if isinstance(value, int)), None
         )  # of values that came
+        self._ordered = (True, 0)  # as of so many values
         self._home = axis.home
         self._waits_for_home = False  # frames lack the axis, and no value is known
 
@@ -149,6 +162,14 @@ class StoredPlaces:
             own_below=max(self._axis.own_below, len(self._own)),
             home=self._home,
         )
+
+    @property
+    def is_ordered(self) -> bool:
+        """False if integers do not lie in the order of their values: another mirror of the same frames would."""
+        if self._places and self._ordered[0] and self._ordered[1] != self._count:
+            integers = [value for value in self._values() if isinstance(value, int)]
+            self._ordered = all(map(operator.lt, integers, integers[1:])), self._count
+        return self._ordered[0]
 
     def names(self) -> list[str]:
         """Return a name for each place; none where every integer is its own place."""

@@ -20,7 +20,7 @@ from acqstream.protocol.request_fields import encode_request
 from acqstream.protocol.requests import PROTOCOL_VERSION
 
 CLIENT_NAME = "acqstream"
-_AXIS_KEYS = ("name", "size", "unit", "scale", "labels")
+_AXIS_KEYS = ("name", "size", "unit", "scale", "labels", "start")
 _MAX_INLINE_BYTES = 256 * 2**10  # of JSON, which a header of 1 MiB holds in either encoding
 
 
@@ -106,8 +106,8 @@ def axes_hint(axes: Sequence[AxisSpec | Mapping[str, Any] | str] | None) -> list
         place = f"axes[{position}]"
         if isinstance(axis, AxisSpec):
             labels = [plain_scalar(label) for label in checked_list(f"{place}.labels", axis.labels, "a tuple of texts")]
-            options = {"size": axis.size, "unit": axis.unit, "scale": axis.scale, "labels": labels}
-            entry = checked_options(place, {key: value for key, value in options.items() if value not in (None, [])})
+            options = {"size": axis.size, "unit": axis.unit, "scale": axis.scale, "labels": labels, "start": axis.start}
+            entry = checked_options(place, {key: value for key, value in options.items() if value not in (None, [], 0)})
             entries.append({**entry, "name": axis.name})
         elif isinstance(axis, Mapping):
             entries.append(checked_options(place, axis))

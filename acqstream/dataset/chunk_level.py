@@ -134,6 +134,10 @@ class ChunkLevel:
             chunk_shape=tuple(spec.chunk_shape[axis.stored] for axis in axes),
         )
 
+    def fitted(self, layout: LevelLayout) -> LevelLayout:
+        """See LevelSource: all pictures are alike."""
+        return layout
+
     def axis_values(self) -> dict[str, Sequence[AxisValue]]:
         return self.layout().values
 
@@ -142,7 +146,8 @@ class ChunkLevel:
         if axis not in spec.axes:
             return Spacing()
         at = spec.axes.index(axis)
-        return Spacing(spec.translation[at], spec.scale[at], spec.units[at])
+        # Other software states 0 where it knows no distance, and viewers refuse that.
+        return Spacing(spec.translation[at], spec.scale[at], spec.units[at]) if spec.scale[at] else Spacing()
 
     def coordinates(self, layout: LevelLayout) -> Mapping[str, AxisCoordinates]:
         spec = self.reader.spec

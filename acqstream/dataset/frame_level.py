@@ -17,7 +17,7 @@ from acqstream.arrays.axis_order import COLUMN, POSITION, ROW, TILE_AXES
 from acqstream.arrays.frame_array import FrameArray
 from acqstream.arrays.frame_space import SECOND, TIME, UM, FrameSpace, Place, SpaceEvidence, frame_space
 from acqstream.arrays.image_places import IMAGE_AXES
-from acqstream.arrays.mosaic import Side, TileRun
+from acqstream.arrays.mosaic import Canvas, Side, TileRun
 from acqstream.arrays.selection import as_slice
 from acqstream.arrays.space_evidence import SpaceWitnesses
 from acqstream.dataset.frame_rows import frame_rows, measured_times
@@ -159,6 +159,16 @@ class FrameLevel:
             is_stitched=array.is_stitched,
         )
 
+    def fitted(self, layout: LevelLayout) -> LevelLayout:
+        rows = {} if layout.is_stitched else frame_rows(self.reader, self.frame_array(), layout)
+        if not rows:
+            return layout
+        row = rows[min(rows)]
+        shape, dtype = self.reader.frame_shape(row), self.reader.frame_dtype(row)
+        sides = tuple(pixel_axis(name, 0, size) for name, size in zip((Y, X, C), shape, strict=False))
+        chunk = (*layout.chunk_shape[: len(layout.outer)], *shape)
+        return replace(layout, pixels=sides, dtype=dtype, chunk_shape=chunk, frame_shape=shape)
+
     def frame_array(self) -> FrameArray:
         """The array of the frames seen so far. Raises DatasetError before the first one."""
         count = len(self.reader)
@@ -199,13 +209,13 @@ class FrameLevel:
                 yield position, self.reader.read_metadata(row)
 
     def read(self, layout: LevelLayout, ranges: Sequence[range]) -> NDArray[Any]:
-        """See LevelSource. Raises DatasetError naming a frame whose shape or dtype is not that of the first one."""
+        """See LevelSource. Raises DatasetError naming a frame whose shape or dtype is not that of the layout."""
         array = self._array_of(layout)
         shape, count = tuple(map(len, ranges)), len(layout.outer)
         samples: tuple[slice | EllipsisType, ...] = (..., *map(as_slice, ranges[count + 2 :]))
         pixels: NDArray[Any] | None = None  # until a frame was read: a damaged index may promise any shape
         for piece in _pieces(array, layout, ranges):
-            part = self._read_part(array, piece, ranges)
+            part = self._read_part(array, piece, ranges, layout.dtype)
             if part is not None:
                 pixels = np.zeros(shape, layout.dtype) if pixels is None else pixels
                 place: tuple[int | slice, ...] = (*piece.position, piece.y.target, piece.x.target)
@@ -250,12 +260,14 @@ class FrameLevel:
             picked = zip(array.values.items(), ranges, position, strict=True)
             yield {name: values[chosen[int(at)]] for (name, values), chosen, at in picked}
 
-    def _read_part(self, array: FrameArray, piece: _Piece, ranges: Sequence[range]) -> NDArray[Any] | None:
+    def _read_part(
+        self, array: FrameArray, piece: _Piece, ranges: Sequence[range], dtype: np.dtype[np.generic]
+    ) -> NDArray[Any] | None:
         """The pixels of a piece (Y, X[, 3]), or None if the frame is not stored."""
         row = self._row(array, _position(piece, ranges), piece.tile)
         if row is None:
             return None
-        expected = (self.reader.frame_shape(0), self.reader.frame_dtype(0))
+        expected = (array.frame_shape, dtype)
         actual = (self.reader.frame_shape(row), self.reader.frame_dtype(row))
         if actual != expected:
             raise DatasetError(
@@ -281,7 +293,11 @@ class FrameLevel:
             raise DatasetError(
                 f"{self.path}: axes changed from {list(layout.values)} to {list(array.values)} since the array was made"
             )
-        return replace(array, values=layout.values)
+        array = replace(array, values=layout.values)
+        if layout.frame_shape in ((), array.frame_shape):
+            return array
+        height, width, *_ = layout.frame_shape
+        return replace(array, canvas=Canvas(Side(height), Side(width)), frame_shape=layout.frame_shape)
 
     def _with_planned_places(self) -> FrameArray:
         """The array with all places that should have a frame: after the end of the run also planned ones."""

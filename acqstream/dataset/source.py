@@ -72,7 +72,7 @@ class LevelLayout:
     """The array of a level at one moment: `outer` axes, slowest first, then those of the `pixels`: y, x and for RGB c.
 
     An array that keeps its axes in another order, or lacks y or x, has outer axes only. chunk_shape is the best
-    unit to read, an item per axis.
+    unit to read, an item per axis. frame_shape: of the whole frames that it shows parts of, (): as of the first frame.
     """
 
     outer: tuple[LevelAxis, ...]
@@ -80,6 +80,7 @@ class LevelLayout:
     dtype: np.dtype[np.generic]
     chunk_shape: tuple[int, ...]
     is_stitched: bool = False
+    frame_shape: tuple[int, ...] = ()
 
     @property
     def all_axes(self) -> tuple[LevelAxis, ...]:
@@ -182,6 +183,9 @@ class LevelSource(Protocol):
 
     def layout(self) -> LevelLayout:
         """The array as it is now. Raises DatasetError while it has no item."""
+
+    def fitted(self, layout: LevelLayout) -> LevelLayout:
+        """A part of the layout with whole pictures, as large as those of its own first frame."""
 
     def axis_values(self) -> dict[str, Sequence[AxisValue]]:
         """Values of the outer axes so far; empty before the first item."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from acqstream.dataset.source import LevelAxis, LevelLayout
@@ -46,20 +46,26 @@ def parse_choices(texts: Sequence[str]) -> dict[str, Choice]:
     return choices
 
 
-def chosen(layout: LevelLayout, choices: Mapping[str, Choice]) -> LevelLayout:
+def chosen(
+    layout: LevelLayout,
+    choices: Mapping[str, Choice],
+    fitted: Callable[[LevelLayout], LevelLayout] = lambda layout: layout,
+) -> LevelLayout:
     """The part of a layout that the choices take; y and x are chosen by pixel numbers of the full resolution.
+
+    fitted: see `LevelSource`; frames that are chosen may be of another shape than the first one of all.
 
     Raises ConfigError for an axis that is absent or cannot be chosen, and for a choice that takes nothing.
     """
-    outer, pixels = {axis.name: axis for axis in layout.outer}, {axis.name: axis for axis in layout.pixels[:2]}
-    for name, choice in choices.items():
-        if name in outer:
-            outer[name] = _part(outer[name], choice)
-        elif name in pixels:
-            pixels[name] = _window(pixels[name], choice)
-        else:
-            raise ConfigError(f"the dataset has no axis {name!r}; expected one of {', '.join((*outer, *pixels))}")
-    return replace(layout, outer=tuple(outer.values()), pixels=(*pixels.values(), *layout.pixels[2:]))
+    names = layout.axes[: len(layout.outer) + 2]
+    for name in choices:
+        if name not in names:
+            raise ConfigError(f"the dataset has no axis {name!r}; expected one of {', '.join(names)}")
+    outer = [_part(axis, choices[axis.name]) if axis.name in choices else axis for axis in layout.outer]
+    layout = replace(layout, outer=tuple(outer))
+    layout = fitted(layout) if outer and choices else layout
+    sides = [_window(axis, choices[axis.name]) if axis.name in choices else axis for axis in layout.pixels[:2]]
+    return replace(layout, pixels=(*sides, *layout.pixels[2:]))
 
 
 def _choice(value: str) -> Choice:

@@ -60,7 +60,8 @@ class Exporter:
             out = default_out(folder, self.request.kind) if self.out is None else self.out
             _check_out(folder, out, is_replaced=self.request.is_replaced)
             level = dataset.levels[0]
-            array = LevelArray(level.source, chosen(level.source.layout(), self.request.choices))
+            source = level.source
+            array = LevelArray(source, chosen(source.layout(), self.request.choices, source.fitted))
             missing = level.missing_count if not self.request.choices else len(_missing(dataset, array))
             if not dataset.complete:
                 self._notes.append(GROWING_TEXT)

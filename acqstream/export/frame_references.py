@@ -83,7 +83,7 @@ def frame_references(source: LevelSource, layout: LevelLayout) -> FrameReference
     if layout.is_stitched:
         raise UnsupportedFeature(f"{source.path}: a picture put together from tiles has no references: {USE_COPY}")
     array = source.frame_array()
-    if layout.shape[len(layout.outer) :] != array.frame_shape:
+    if layout.shape[len(layout.outer) :] != (layout.frame_shape or array.frame_shape):
         raise UnsupportedFeature(f"{source.path}: a part of the picture cannot be referenced: {USE_COPY}")
     return FrameReferences(source.reader, layout, frame_rows(source.reader, array, layout))
 

@@ -227,6 +227,10 @@ class MirrorView(RangeView):
         return self._mirror.restart_reason if self._mirror is not None else ""
 
     @property
+    def restart_warning(self) -> str:
+        return self.restart_reason or (self._mirror.frames.places.out_of_order() if self._mirror is not None else "")
+
+    @property
     def bytes_per_frame(self) -> float:
         return self._mirror.assembly.bytes_per_frame if self._mirror is not None else 0.0
 

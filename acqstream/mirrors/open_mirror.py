@@ -161,7 +161,12 @@ class OpenMirror:
         return True
 
     def finish(self) -> bool:
-        """Store everything and announce the final shapes: no frame will come."""
+        """Store everything and announce the final shapes: no frame will come.
+
+        Raises CannotResume for frames that do not lie in the order of their values: made again, the mirror has them so.
+        """
+        if why := self.frames.places.out_of_order():
+            raise CannotResume(why)
         assembly = self.assembly
         extents = assembly.extents
         sizes = final_sizes(assembly.grids[0], extents.shape(0), extents.frame_extent)

@@ -19,13 +19,14 @@ MAX_WAIT_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class AxisSpec:
-    """A declared axis; everything but its name is a hint."""
+    """A declared axis; everything but its name is a hint. size counts its integers from `start` on."""
 
     name: str
     size: int | None = None
     unit: str | None = None
     scale: float | None = None
     labels: tuple[str, ...] = ()
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -308,7 +308,10 @@ def _parse_axes(value: object) -> tuple[AxisSpec, ...]:
         scale = axis.get("scale")
         if scale is not None and (type(scale) not in (int, float) or not 0 < scale < math.inf):
             raise field_error("scale", "a number above 0", scale)
-        specs.append(AxisSpec(axis["name"], size, unit, scale, tuple(map(str, labels))))
+        start = axis.get("start", 0)
+        if type(start) is not int or not -(2**31) <= start < 2**31:
+            raise field_error("start", "an integer of 32 bits", start)
+        specs.append(AxisSpec(axis["name"], size, unit, scale, tuple(map(str, labels)), start))
     check_axes({spec.name: 0 for spec in specs})
     return tuple(specs)
 

@@ -111,6 +111,11 @@ class View(ABC):
         return ""
 
     @property
+    def restart_warning(self) -> str:
+        """Why it will be rebuilt when the log is no longer written, also while it takes frames; else empty."""
+        return self.restart_reason
+
+    @property
     def bytes_per_frame(self) -> float:
         """Bytes of disk that it needs for each further frame, by what is known so far; 0 while nothing is."""
         return 0.0

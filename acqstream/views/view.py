@@ -150,7 +150,7 @@ class ViewRun:
             self.view.waiting,
             self.view.warning,
             self.view.space_warning,
-            self.view.restart_reason,
+            self.view.restart_warning,
             self.view.bytes_per_frame,
             *((saved.cursor, saved.waiting) if saved is not None else ()),
         )
