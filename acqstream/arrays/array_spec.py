@@ -33,7 +33,7 @@ class ArraySpec:
     object of a store (a file) holds; (): a chunk. factors: an item of this level covers so many of
     level 0. scale is the distance of two items of this level in `units` ("um", "s", ... or "" where nothing is known),
     translation the place of the centre of item 0. coordinates are those of level 0 along
-    axes without one distance. places: of positions, and of tiles that are images of their own; stage_axes: how they
+    axes without one distance; evidence: who says what the distance along an axis is. places: of positions, and of tiles that are images of their own; stage_axes: how they
     follow from the stage.
     labels are names of positions along an axis, e.g. of channels; looks those of channels by place, or one without
     channels, () where nothing is known; bits are the significant ones, 0: all.
@@ -56,6 +56,7 @@ class ArraySpec:
     units: tuple[str, ...] = ()
     translation: tuple[float, ...] = ()
     coordinates: Mapping[str, Coordinates] = field(default_factory=dict)
+    evidence: Mapping[str, str] = field(default_factory=dict)
     places: ImagePlaces = NO_PLACES
     stage_axes: StageAxes = ""
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -97,6 +98,7 @@ class ArraySpec:
             units=other.units,
             translation=other.translation,
             coordinates=other.coordinates,
+            evidence=other.evidence,
             places=other.places,
             stage_axes=other.stage_axes,
             looks=other.looks,

@@ -34,6 +34,9 @@ ImageKey = tuple[AxisValue | None, ...]
 StageAxes = Literal["", "affine", "parallel"]
 """Map from places on the stage to places of images: PixelSizeAffine, or parallel axes; "": none."""
 
+Evidence = Literal["declared", "frames", "summary"]
+"""Who says what the distance along an axis is."""
+
 _PIXEL_SIZE_KEYS = ("PixelSizeUm", "PixelSize_um")
 UM_BY_UNIT = {
     "pm": 1e-6,
@@ -93,8 +96,8 @@ class FrameSpace:
 
     starts: where the first item lies along an axis whose values are not counted from 0. coordinates: of axes whose
     items are not even, for faces that can say so. places: of images. z_direction is -1 where
-    planes run against the stage's z: places along z are minus those of the stage then. warnings: wishes that the
-    frames contradict, with both numbers.
+    planes run against the stage's z: places along z are minus those of the stage then. evidence: where the distance
+    along an axis comes from. warnings: wishes that the frames contradict, with both numbers.
     """
 
     pixel_um: float | None = None
@@ -104,6 +107,7 @@ class FrameSpace:
     places: Mapping[ImageKey, Place] = field(default_factory=dict)
     stage_axes: StageAxes = ""
     z_direction: int = 1
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     def distance(self, axis: str) -> Distance:
@@ -128,6 +132,9 @@ def frame_space(
     warnings: list[str] = []
     affine = find_affine(evidence.first) or find_affine(summary)
     pixel_um = _pixel_size(evidence.first, summary, affine, warnings)
+    has_said = _positive(evidence.first, _PIXEL_SIZE_KEYS) is not None
+    of_pixels: Evidence = "frames" if has_said or _positive(summary, _PIXEL_SIZE_KEYS) is None else "summary"
+    sources: dict[str, Evidence] = dict.fromkeys(("y", "x"), of_pixels) if pixel_um is not None else {}
     slope_um, z_shown = _z_slope(evidence, placed[Z])
     shown = {Z: z_shown, TIME: _interval(evidence, placed[TIME])}
     hints, wishes = _hints(declared), _wishes(summary)
@@ -138,8 +145,9 @@ def frame_space(
         along = placed.get(axis) or PlacedValues.of((values or {}).get(axis))
         found = _distance_along(axis, hints.get(axis), shown.get(axis), wishes.get(axis), along, warnings)
         if found is not None:
-            distances[axis] = found
-            starts[axis] = along.start(found[0])
+            distances[axis], source = found
+            starts[axis] = along.start(distances[axis][0])
+            sources |= {axis: source} if distances[axis][1] else {}
         elif uneven := _uneven(hints.get(axis), shown.get(axis), wishes.get(axis), (values or {}).get(axis)):
             coordinates[axis] = uneven
     direction = -1 if (slope_um or finite_number(summary.get("z-step_um")) or 0.0) < 0 else 1
@@ -156,7 +164,7 @@ def frame_space(
     if tile_step is not None:
         places = place_tiles(places, evidence.images, [pixels * (pixel_um or 1.0) for pixels in tile_step])
     stage_axes: StageAxes = "" if not has_xy else "parallel" if affine is None else "affine"
-    return FrameSpace(pixel_um, distances, starts, coordinates, places, stage_axes, direction, tuple(warnings))
+    return FrameSpace(pixel_um, distances, starts, coordinates, places, stage_axes, direction, sources, tuple(warnings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +182,8 @@ def _distance_along(
     wish: Distance | None,
     along: PlacedValues,
     warnings: list[str],
-) -> Distance | None:
-    """The order of evidence along one axis. hint and wish are distances of neighbouring integers."""
+) -> tuple[Distance, Evidence] | None:
+    """The order of evidence along one axis, None if it has no one distance. hint and wish are distances of neighbouring integers."""
     asked = hint if hint is not None and hint[1] else wish
     if asked is not None:
         gap = along.gap
@@ -188,10 +196,12 @@ def _distance_along(
         kept = "what was declared is kept" if asked is hint else "the summary is not believed"
         warnings.append(f"along {axis} {who} {_words(asked_here or asked)}, the frames {seen}: {kept}")
     if asked is hint and asked is not None:
-        return asked_here
+        return None if asked_here is None else (asked_here, "declared")
     if shown is not None:
-        return shown.distance
-    return asked_here if asked is not None else hint
+        return None if shown.distance is None else (shown.distance, "frames")
+    if asked is not None:
+        return None if asked_here is None else (asked_here, "summary")
+    return None if hint is None else (hint, "declared")
 
 
 def _uneven(

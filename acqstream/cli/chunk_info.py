@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,7 @@ class ChunkInfo:
     levels: list[LevelInfo]
     size_bytes: int
     summary_metadata: dict[str, Any]
+    scale: dict[str, tuple[float, str, str]]
 
 
 def describe_chunks(dataset: Dataset, size_bytes: int) -> ChunkInfo:
@@ -60,6 +61,7 @@ def describe_chunks(dataset: Dataset, size_bytes: int) -> ChunkInfo:
         levels=[_describe_level(level) for level in dataset.levels],
         size_bytes=size_bytes,
         summary_metadata=dict(dataset.summary_metadata),
+        scale=scale_of(full),
     )
 
 
@@ -78,7 +80,7 @@ def print_chunk_info(facts: ChunkInfo) -> None:
     print(f"dtype   {facts.dtype}")
     for name, values in facts.labels.items():
         print(f"axis    {name}: {', '.join(values)}")
-    print(f"scale   {_scale_text(facts)}")
+    print(f"scale   {scale_text(facts.scale)}")
     for number, level in enumerate(facts.levels):
         missing = f", {level.missing:,} missing" if level.missing else ""
         chunks = f"{count_text(level.chunks, 'chunk')} of {_times(level.chunk_shape)}{missing}"
@@ -97,9 +99,19 @@ def _describe_level(level: Level) -> LevelInfo:
     )
 
 
-def _scale_text(facts: ChunkInfo) -> str:
-    places = zip(facts.axes, facts.levels[0].scale, facts.units, strict=True)
-    return ", ".join(f"{name} {size:g} {unit}" for name, size, unit in places if unit) or "-"
+def scale_of(level: Level) -> dict[str, tuple[float, str, str]]:
+    """Distance of neighbours, its unit and who says so, by axis; axes without a known distance are left out."""
+    evidence = level.source.evidence
+    spaces = zip(level.axes, level.scale, level.units, strict=True)
+    return {name: (size, unit, evidence.get(name, "")) for name, size, unit in spaces if unit}
+
+
+def scale_text(scale: Mapping[str, tuple[float, str, str]]) -> str:
+    """For people: "z 0.3 um (frames), x 0.65 um (summary)"."""
+    texts = (
+        f"{name} {size:g} {unit}{f' ({source})' if source else ''}" for name, (size, unit, source) in scale.items()
+    )
+    return ", ".join(texts) or "-"
 
 
 def _times(sides: Sequence[int]) -> str:

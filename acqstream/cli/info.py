@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from acqstream.cli.chunk_info import ChunkInfo, describe_chunks, print_chunk_info
+from acqstream.cli.chunk_info import ChunkInfo, describe_chunks, print_chunk_info, scale_of, scale_text
 from acqstream.cli.output import print_json
 from acqstream.errors import AcqStreamError, CorruptDataset, DatasetError
 from acqstream.model.axes import AxisValue
@@ -37,7 +37,8 @@ class DatasetInfo:
     shape is that of the full resolution as an array with the axes array_axes: tiles are put together. missing counts
     its frames or tiles that are not stored, first_missing are some of them. level_shapes are the shapes of all levels.
     state is what the daemon recorded, e.g. "COMPLETE"; empty for datasets of other writers. mirrors are the mirrors and
-    levels that were asked for or made, and how they stand. sentence: how its run ended; empty without a receipt.
+    levels that were asked for or made, and how they stand. sentence: how its run ended; empty without a receipt. scale
+    is the distance of neighbours, its unit and who says so, by axis; doubts are wishes that the frames contradict.
     """
 
     path: str
@@ -59,6 +60,8 @@ class DatasetInfo:
     last: dict[str, AxisValue] | None
     mirrors: tuple[MirrorResult, ...]
     summary_metadata: dict[str, Any]
+    scale: dict[str, tuple[float, str, str]]
+    doubts: tuple[str, ...]
 
 
 def info(
@@ -121,6 +124,8 @@ def describe(dataset: Dataset) -> DatasetInfo:
         last=last,
         mirrors=_mirrors_of(dataset),
         summary_metadata=dict(dataset.summary_metadata),
+        scale=scale_of(full) if count else {},
+        doubts=full.source.doubts if count else (),
     )
 
 
@@ -185,6 +190,9 @@ def _print_info(facts: DatasetInfo) -> None:
     print(f"dtype   {facts.dtype or '-'}")
     for name, values in facts.axes.items():
         print(f"axis    {name}: {_values_text(values)}")
+    print(f"scale   {scale_text(facts.scale)}")
+    for doubt in facts.doubts:
+        print(f"note    {doubt}")
     print(f"levels  {_levels_text(facts)}")
     print(f"size    {size_text(facts.size_bytes)} on disk")
     if facts.first is not None and facts.last is not None:

@@ -73,6 +73,7 @@ class ArraySpace:
                 for axis, (distance, unit) in zip(full.axes, distances, strict=True)
             ),
             coordinates={axis: found for axis, found in space.coordinates.items() if axis in self._names},
+            evidence={axis: source for axis, source in space.evidence.items() if axis in full.axes},
             places=self._image_places(space) if has_images else NO_PLACES,
             stage_axes=space.stage_axes,
             looks=self._looks(),

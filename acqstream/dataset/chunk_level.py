@@ -102,6 +102,14 @@ class ChunkLevel:
         return spec.places.find(at) if len(at) == len(known) else None
 
     @property
+    def evidence(self) -> Mapping[str, str]:
+        return self.reader.spec.evidence
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        return ()
+
+    @property
     def bits(self) -> int:
         return self.reader.spec.bits
 

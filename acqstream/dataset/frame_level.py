@@ -130,6 +130,14 @@ class FrameLevel:
         return space.places.get(tuple(values.get(axis) for axis in axes))
 
     @property
+    def evidence(self) -> Mapping[str, str]:
+        return self._frame_space().evidence
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        return self._frame_space().warnings
+
+    @property
     def bits(self) -> int:
         kind = self._full.stored_frame(0)[1].pixel_type if len(self._full) else None
         return kind.bits if kind is not None and kind.bits < 8 * kind.sample_bytes else 0

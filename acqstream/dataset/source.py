@@ -170,6 +170,14 @@ class LevelSource(Protocol):
         """Names of the positions along an axis, where the format keeps them beside the values."""
 
     @property
+    def evidence(self) -> Mapping[str, str]:
+        """Who says what the distance along an axis is: "declared", "frames" or "summary"; "" where nothing is noted."""
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Wishes of declaration and summary that the frames contradict, with both numbers."""
+
+    @property
     def bits(self) -> int:
         """Significant bits of the pixels; 0 for all of the dtype."""
 

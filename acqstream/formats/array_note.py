@@ -33,6 +33,7 @@ def note_of_array(full: ArraySpec) -> dict[str, Any]:
         "calibrated": not full.unknown_distances,
         **note_of_places(full.places, full.stage_axes),
         **({"coordinates": {axis: [*found] for axis, found in full.coordinates.items()}} if full.coordinates else {}),
+        **({"evidence": dict(full.evidence)} if full.evidence else {}),
         **note_of_values(full.shown_axes, full.axis_values),
         **({"looks": [_look_note(look) for look in full.looks]} if full.looks else {}),
         **({"bits": full.bits} if full.bits else {}),
@@ -81,7 +82,8 @@ def read_meaning(note: Mapping[str, Any], axes: Sequence[str]) -> dict[str, Any]
     """Fields of ArraySpec that only describe; without those that are missing or damaged."""
     places, stage_axes = read_places(note)
     shown, values = read_note_of_values(note, axes)
-    given, bits = note.get("looks"), note.get("bits")
+    given, bits, evidence = note.get("looks"), note.get("bits"), note.get("evidence")
+    sources = evidence.items() if isinstance(evidence, dict) else ()
     looks = [_look(look) for look in given] if isinstance(given, list) else []
     return {
         "places": places,
@@ -89,6 +91,7 @@ def read_meaning(note: Mapping[str, Any], axes: Sequence[str]) -> dict[str, Any]
         "shown_axes": shown,
         "axis_values": values,
         "coordinates": _coordinates(note.get("coordinates"), axes),
+        "evidence": {axis: source for axis, source in sources if axis in axes and isinstance(source, str)},
         "looks": tuple(look for look in looks if look is not None) if None not in looks else (),
         "bits": bits if type(bits) is int and 0 < bits < _MAX_BITS else 0,
     }
