@@ -32,9 +32,9 @@ class ArraySpec:
     over as blocks of this shape, each contiguous in memory; (): as one. shard_shape is the part of the level that one
     object of a store (a file) holds; (): a chunk. factors: an item of this level covers so many of
     level 0. scale is the distance of two items of this level in `units` ("um", "s", ... or "" where nothing is known),
-    translation the place of the centre of item 0. coordinates are those of level 0 along
-    axes without one distance; evidence: who says what the distance along an axis is. places: of positions, and of tiles that are images of their own; stage_axes: how they
-    follow from the stage.
+    translation the place of the centre of item 0. coordinates are those of level 0 along axes without one distance;
+    evidence: who says what the distance along an axis is. places: of positions, and of tiles that are images of their
+    own; stage_axes: how they follow from the stage.
     labels are names of positions along an axis, e.g. of channels; looks those of channels by place, or one without
     channels, () where nothing is known; bits are the significant ones, 0: all.
     attributes are the user's and are kept where the format has a place for them.

@@ -183,7 +183,10 @@ def _distance_along(
     along: PlacedValues,
     warnings: list[str],
 ) -> tuple[Distance, Evidence] | None:
-    """The order of evidence along one axis, None if it has no one distance. hint and wish are distances of neighbouring integers."""
+    """The order of evidence along one axis; None if it has no one distance.
+
+    hint and wish are distances of neighbouring integers.
+    """
     asked = hint if hint is not None and hint[1] else wish
     if asked is not None:
         gap = along.gap

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from acqstream.arrays.channel_looks import ChannelLook, channel_looks, display_range, settings_of
+from acqstream.arrays.channel_looks import ChannelLook, Limits, channel_looks, display_range, settings_of
+from acqstream.model.axes import AxisValue
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_colours_by_settings_then_the_summary_then_the_name(
 
 
 def test_contrast_by_settings_then_the_frames() -> None:
-    shown = {"a": (3.0, 9.0), "b": (1.0, 2.0)}
+    shown: dict[AxisValue | None, Limits] = {"a": (3.0, 9.0), "b": (1.0, 2.0)}
     looks = channel_looks(["a", "b", "c"], {}, {"a": {"Min": 5, "Max": 7}}, shown)
     assert [look.limits for look in looks] == [(5.0, 7.0), (1.0, 2.0), None]
     again = channel_looks(["a", "b", "c"], {}, settings_of(looks))
