@@ -134,6 +134,10 @@ class StorageError(AcqStreamError, OSError):
     def __init__(self, error: OSError, path: str, action: str) -> None:
         OSError.__init__(self, error.errno, f"{action}: {error.strerror or error}", path)
 
+    def __str__(self) -> str:
+        text = str(self.strerror)  # it has the words for errno, and may have the path of an error in this one
+        return text if not self.filename or str(self.filename) in text else f"{text}: {self.filename!r}"
+
     def __reduce__(self) -> tuple[object, ...]:
         parts = (type(self), self.errno, self.strerror, self.filename, self.number)
         return _storage_error, parts  # else it could not come back from another process

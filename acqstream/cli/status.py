@@ -107,5 +107,7 @@ def _say(text: str) -> None:
     if all(cell_len(line) <= COLUMNS for line in text.splitlines()):
         print(text)
         return
-    first, *more = Text(text).wrap(Console(width=COLUMNS), COLUMNS - len(_INDENT), overflow="fold")
-    print("\n".join([first.plain.rstrip(), *(_INDENT + line.plain.rstrip() for line in more)]))
+    screen = Console(width=COLUMNS)
+    first = Text(text).wrap(screen, COLUMNS, overflow="fold")[0].plain.rstrip()
+    more = Text(text[len(first) :].lstrip()).wrap(screen, COLUMNS - len(_INDENT), overflow="fold")
+    print("\n".join([first, *(_INDENT + line.plain.rstrip() for line in more)]))

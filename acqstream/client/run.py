@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from acqstream.client import open_runs
 from acqstream.client.connection import Connection
 from acqstream.client.daemon_contact import RunWarning
+from acqstream.client.daemon_errors import end_reason
 from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
 from acqstream.client.frame_buffer import FrameBuffer
 from acqstream.client.frame_words import plain_arguments
@@ -264,10 +265,8 @@ class Run:
         if error is None:
             self.close()
             return
-        name, text = type(error).__name__, str(error)
         try:
-            # Also of Ctrl-C: a run that was canceled cannot be resumed.
-            self.close("error", reason=f"{name}: {text}" if text else name)
+            self.close("error", reason=end_reason(error))
         except AcqStreamError as close_error:
             if close_error is not error:
                 error.add_note(f"closing the run {self.name!r} failed too: {close_error}")

@@ -48,7 +48,7 @@ def gather(examination: Examination) -> RunningDaemonFacts:
 def judge(facts: RunningDaemonFacts) -> CheckVerdict:
     """The worst first."""
     if not facts.endpoint:
-        return ok("No daemon runs; create(data=DIR) starts one.")
+        return ok("No daemon answers; create(data=DIR) starts one.")
     if facts.stalled:
         return problem(f"The disk stalls: {'; '.join(facts.stalled)}.", "Look at the disk and its cable.")
     if facts.paused:

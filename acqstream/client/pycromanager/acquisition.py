@@ -23,6 +23,7 @@ except ImportError as error:
     ) from error
 
 from acqstream.client import producer
+from acqstream.client.daemon_errors import end_reason
 from acqstream.client.pycromanager.event_queue import PendingEventQueue
 from acqstream.client.pycromanager.ignored_arguments import without_ignored
 from acqstream.client.pycromanager.pending_events import PendingEvents
@@ -169,7 +170,7 @@ class Acquisition(PythonBackendAcquisition):  # type: ignore[misc]
     def _verdict(self) -> tuple[str, str]:
         cause = self._cause()
         if cause is not None:
-            return "error", f"{type(cause).__name__}: {cause}"
+            return "error", end_reason(cause)
         return ("canceled", "aborted at the microscope") if self._acq.is_abort_requested() else ("completed", "")
 
     def _end_with(self, error: AcqStreamError) -> None:
@@ -220,7 +221,7 @@ class Acquisition(PythonBackendAcquisition):  # type: ignore[misc]
             self._storage.block_until_finished()
             return
         try:
-            self.run.close("error", f"{type(error).__name__}: {error}")
+            self.run.close("error", end_reason(error))
         except AcqStreamError as close_error:
             if close_error is not error:
                 error.add_note(f"closing the run {self.run.name!r} failed too: {close_error}")

@@ -215,9 +215,3 @@ def _frame_kind(info: Mapping[str, Any]) -> tuple[tuple[int, ...], str] | None:
             "Choose another pixel type of the camera before the run"
         ) from error
     return tuple(shape), dtype.str
-
-
-def first_line(error: BaseException) -> str:
-    """Type and first line of the error, for the receipt."""
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
