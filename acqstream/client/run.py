@@ -29,6 +29,7 @@ from acqstream.errors import AcqStreamError, ConfigError, DaemonUnavailable, Pro
 from acqstream.model.frame_header import MAX_NUMBER
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.receipt import Receipt
+from acqstream.model.units import count_text
 from acqstream.protocol.requests import CLOSE_STATUSES
 
 
@@ -251,7 +252,9 @@ class Run:
             state = session.receipt.status
         if session.failure is not None:
             state = f"failed: {type(session.failure).__name__}"
-        return f"<Run {self.name!r}, {self.next} frames put, {session.cursors.published} published, {state}>"
+        return (
+            f"<Run {self.name!r}, {count_text(self.next, 'frame')} put, {session.cursors.published} published, {state}>"
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from acqstream.doctor.examination import Examination
 from acqstream.doctor.verdict import CheckVerdict, ok, problem, warning
+from acqstream.model.units import count_text
 
 NAME = "daemon"
 
@@ -58,4 +59,7 @@ def judge(facts: RunningDaemonFacts) -> CheckVerdict:
     if facts.version != facts.own_version:
         text = f"The daemon at {facts.endpoint} is of version {facts.version}, this program of {facts.own_version}."
         return warning(text, "Restart the daemon when nothing is recorded: `acqstream shutdown`.")
-    return ok(f"The daemon at {facts.endpoint} writes to {facts.data}; {facts.acquisitions} acquisitions are open.")
+    return ok(
+        f"The daemon at {facts.endpoint} writes to {facts.data}; "
+        f"{count_text(facts.acquisitions, 'acquisition', 'are')} open."
+    )

@@ -27,6 +27,7 @@ from acqstream.formats.ndtiff.folders import container_of
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.log.recent_groups import RecentGroups
 from acqstream.model.mirror_result import MirrorResult, MirrorState
+from acqstream.model.units import count_text
 from acqstream.storage.disk import Disk, LocalDisk
 from acqstream.views.base import RangeView, View
 from acqstream.views.checkpoint import view_folder
@@ -206,7 +207,7 @@ class ViewRun:
         if isinstance(error, DatasetError) and (made := self.view.made) is not None:  # its own files are missing
             is_gone |= not made.exists()
         gone = "; the folder of the dataset or of the mirror was renamed, moved or deleted" if is_gone else ""
-        taken = f"after {self._taker.cursor} frames: " if self._taker.cursor else ""
+        taken = f"after {count_text(self._taker.cursor, 'frame')}: " if self._taker.cursor else ""
         return f"{taken}{kind}{error}{gone}"
 
     def _fail(self, error: Exception) -> None:

@@ -131,7 +131,7 @@ def is_silent(run: AcquisitionStatus, frames_per_s: float | None) -> bool:
 
 def forecast_text(seconds_left: float | None, frames_left: int | None) -> str:
     """For example "full in 2 h 10 min, about 156,000 more frames"."""
-    frames = "" if frames_left is None else f"about {rounded(frames_left):,} more frames"
+    frames = "" if frames_left is None else f"about {count_text(rounded(frames_left), 'more frame')}"
     if seconds_left is None:
         return f"space for {frames}" if frames else "space lasts: not known yet"
     return ", ".join(filter(None, (f"full in {duration_text(seconds_left)}", frames)))
