@@ -57,9 +57,8 @@ class OpenReferences:
         self._announced = 0
         self._caught_up_at = 0  # rows; before these are taken, announced chunks may lack frames that they had
         self._pending: int | None = None  # a size along the growing axis whose chunks are stored
-        self._settled_s = 0.0  # no server has an old chunk any longer
-        self._published_s = self._late_s = self._grown_s = time.monotonic()
-        self._published_s -= ANNOUNCE_S
+        self._settled_s = 0.0  # no server has an old chunk any longer, and the next announcement may come
+        self._late_s = self._grown_s = time.monotonic()
         self._is_unannounced = True  # space or values have changed
         self._is_complete = False
 
@@ -173,7 +172,7 @@ class OpenReferences:
         return self._write_all(self.unstored, time.monotonic() + WRITE_S)
 
     def _announce_when_due(self, now_s: float) -> None:
-        if self._pending is not None and now_s >= max(self._settled_s, self._published_s + ANNOUNCE_S):
+        if self._pending is not None and now_s >= self._settled_s:
             self._announce(self._pending)
 
     def renew_space(self, *, is_final: bool = False) -> None:
@@ -239,9 +238,10 @@ class OpenReferences:
         self._writer.announce(self._spec, self._announced, complete=complete)
         growing = self.grid.growing
         self._announced = 1 if growing is None else shape[growing]
-        self._published_s = time.monotonic()
+        now_s = time.monotonic()
+        self._settled_s = max(self._settled_s, now_s + ANNOUNCE_S)
         if self._pending is not None:
-            self._grown_s = self._published_s
+            self._grown_s = now_s
         self._pending, self._is_unannounced = None, False
 
     def _shape(self, planned: ArraySpec, size: int) -> tuple[int, ...]:
