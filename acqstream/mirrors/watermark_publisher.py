@@ -30,10 +30,18 @@ class WatermarkPublisher:
     """Publishes the chunks of one container, as `Publisher` does. Methods raise StorageError.
 
     announces: False for one of several processes that store other chunks of the same container: none of them knows
-    which rows are complete.
+    which rows are complete. lists: see Publisher.
     """
 
-    def __init__(self, layout: WatermarkLayout, store: Store, container_name: str, *, announces: bool = True) -> None:
+    def __init__(
+        self,
+        layout: WatermarkLayout,
+        store: Store,
+        container_name: str,
+        *,
+        announces: bool = True,
+        lists: Store | None = None,
+    ) -> None:
         self._layout = layout
         self._store = store
         self._container_name = container_name
@@ -42,7 +50,7 @@ class WatermarkPublisher:
         self._lock = threading.RLock()  # for `_layout`, `_is_complete` and `_listed`
         self._is_complete = False
         self._listed: dict[Position, tuple[Extent, ...]] = {}  # extents in the listing of each member
-        self._sums = ChecksumWriter(store)
+        self._sums = ChecksumWriter(store, lists)
         self._parts_lock = threading.Lock()
         self._parts: set[tuple[int, Position, int]] = set()  # level, member and part of documents that exist
         self._marks = Watermarks([layout.row_chunks(level) for level in range(len(layout.plan.levels))], self._rows_of)
@@ -57,8 +65,11 @@ class WatermarkPublisher:
             self._put_note(self._layout, is_complete=False)
         self._sums.announce(self._layout, is_new=found is None)
 
-    def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
-        """See ChunkLayout; from any thread."""
+    def encode(
+        self, level: int, position: Position, chunk: NDArray[np.generic], present: NDArray[np.bool_] | None = None
+    ) -> Encoded:
+        """See ChunkLayout; from any thread. These formats leave out no zeros."""
+        del present
         return self._layout.encode(level, position, chunk)
 
     @property
@@ -130,7 +141,7 @@ class WatermarkPublisher:
             if self._announces:
                 self._sync(self._layout)
             else:
-                self._sums.flush()
+                self._sums.sync()
                 self._store.sync()
 
     def finish(self, levels: Sequence[ArraySpec]) -> None:
@@ -143,7 +154,7 @@ class WatermarkPublisher:
             ]
             layout = before.with_levels(final)
             self._listed.clear()  # they may state another voxel size
-            self._sums.flush()
+            self._sums.sync()
             self._store.sync()
             visible, rows = set(layout.visible_members()), layout.all_rows()
             for member in visible:
@@ -159,6 +170,7 @@ class WatermarkPublisher:
                 self._sums.begin(layout)
                 self._sums.add_documents(layout.documents(complete=True))
             self._sums.flush(is_closed=not was_complete)
+            self._sums.sync()
             self._store.sync()
 
     def _rows_of(self, member: Position) -> Rows:
@@ -172,7 +184,7 @@ class WatermarkPublisher:
     def _sync(self, layout: WatermarkLayout) -> None:
         raised = self._marks.take_raised()  # before: more may be stored meanwhile
         try:
-            self._sums.flush()
+            self._sums.sync()
             self._store.sync()
             for member, rows in raised.items():
                 self._put_progress(member, rows)
