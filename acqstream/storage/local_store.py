@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from acqstream.errors import StorageError
@@ -103,9 +103,33 @@ class LocalStore:
         self._tree.put(folder, name, content)
         self._unforced.discard(f"{folder}/{name}")  # what was appended to the old file is gone
 
+    def put_new(self, key: str, content: Content) -> None:
+        folder, name = self._make_folder(key)
+        path = f"{folder}/{name}"
+        if os.path.lexists(path):
+            self.put(key, content)
+            return
+        self._tree.put(folder, name, content, is_forced=False)
+        self._unforced.add(path, sum(map(len, content)))
+        self._unforced.relieve()
+
     def ensure(self, key: str, content: bytes) -> None:
         folder, name = self._make_folder(key)
-        self._tree.put_new(folder, name, content)
+        if not self._tree.put_new(folder, name, content):
+            self._unforced.add(f"{folder}/{name}", len(content))  # its writer may not have forced it
+
+    def ensure_all(self, documents: Mapping[str, bytes]) -> None:
+        staged: list[tuple[str, str, str]] = []
+        for key, content in documents.items():
+            folder, name = self._make_folder(key)
+            path = f"{folder}/{name}"
+            if not self._tree.has(folder, name, content):
+                path = self._tree.stage(folder, name, content)
+                staged.append((path, folder, name))
+            self._unforced.add(path, len(content))
+        self._unforced.force_all()
+        for file in staged:
+            self._tree.place(*file)
 
     def append(self, key: str, content: Content) -> int:
         folder, name = self._make_folder(key)
@@ -164,8 +188,7 @@ class LocalStore:
 
     def sync(self) -> None:
         # Contents first: a name must not survive a power cut that its content does not.
-        self._unforced.force_all()
-        self._tree.sync()
+        self._tree.sync(self._unforced.force_all)
 
     def _open(self, key: str) -> ReadFile | None:
         try:
