@@ -246,10 +246,15 @@ class LocalStore:
         with self._lock:
             if path in self._fixed:
                 return
-            if os.path.exists(path):
+            first = b"".join(head)
+            # A head without a tail is never changed: it shows whether a power cut has spared the file.
+            is_checked = bool(first) and not tail
+            key = path.removeprefix(f"{self.url}/")
+            kept = (self.size(key), self.get(key, 0, len(first))) if is_checked else (length, first)
+            if os.path.exists(path) and kept == (length, first):
                 self._tree.mark_unsynced(folder)  # an earlier process may not have forced its name
             else:
-                self._tree.put(folder, name, head, length, tail)
+                self._tree.put(folder, name, head, length, tail, is_forced=not is_checked)
             if len(self._fixed) >= _MAX_KNOWN:
                 self._fixed.clear()
             self._fixed.add(path)

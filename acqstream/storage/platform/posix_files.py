@@ -170,6 +170,11 @@ class PosixFiles:
             os.close(fd)
         return True
 
+    def why_cached(self, path: str) -> str:
+        """The reason why direct writes of a file, at least a page long, went through a page cache; "" if they did not
+        or it is not known."""
+        return ""
+
     def open_file_system(self, folder: str) -> int | None:
         """A descriptor for `sync_file_system`, which reports errors from now on; None where it cannot do that."""
         return None

@@ -271,6 +271,9 @@ class WindowsFiles:
                 self._renamed.setdefault(volume, target)
                 raise
 
+    def why_cached(self, path: str) -> str:
+        return ""
+
     def open_file_system(self, folder: str) -> int | None:
         """Return None: forcing a volume takes an administrator."""
         return None

@@ -261,7 +261,7 @@ def test_a_chunk_of_another_shape_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "options", "text"),
     [
-        ({}, {"compression": "lz4", "cube": 512}, "RAW cubes of 512, .*, expected .* in LZ4 cubes of 512"),
+        ({}, {"compression": "lz4", "cube": 512}, "RAW cubes of 128, .*, expected .* in LZ4 cubes of 512"),
         ({}, {"cube": 256}, "expected .* RAW cubes of 256"),
         ({"dtype": np.dtype(np.uint8)}, {}, "uint8"),
         ({"axes": ("time", "y", "x")}, {}, "expected .*time"),
