@@ -92,10 +92,10 @@ class Publisher:
         return self._layout.encode_present(level, position, chunk, present)
 
     def store(self, level: int, position: Position, encoded: Encoded) -> None:
-        """Put a chunk: readers see all of it or nothing, also after a power cut; from any thread.
+        """Put a chunk: readers see all of it or nothing; from any thread.
 
-        It may lie beyond the shape: readers look for it after `grow`. One that is written in place is forced before
-        the shape is announced; readers may see a part of one inside the shape.
+        It may lie beyond the shape: readers look for it after `grow`, and it is forced before the shape is announced.
+        Readers may see a part of one that is written in place inside the shape.
         """
         self.store_together(level, [(position, encoded)])
 
@@ -133,7 +133,7 @@ class Publisher:
             self._sums.write(level, key, parts)
         else:
             for position, encoded in chunks:
-                self._store.put(key, encoded)
+                self._store.put_new(key, encoded)
                 stored.append((position, 0, encoded))
         for position, offset, content in stored:
             self._sums.add(level, position, (key, offset), content)
@@ -146,7 +146,7 @@ class Publisher:
         self._sums.flush()
         if self._shards is not None:
             self._shards.sync()
-        elif self._layout.needs == "in_place":
+        else:
             self._store.sync()  # a shape must not survive a power cut that its chunks do not; other threads may store
         with self._lock:
             levels = list(self._layout.plan.levels)
@@ -229,7 +229,11 @@ class Publisher:
 
     def _put_member(self, member: Position) -> None:
         for key, content in self._layout.member_documents(member).items():
-            self._put_once(key, content)
+            if self._is_unsure or key in self._written:
+                self._put_once(key, content)
+            else:
+                self._store.put_new(key, [content])  # forced with the chunks that it describes
+                self._written[key] = content
 
     def _put_once(self, key: str, content: bytes) -> None:
         if self._written.get(key) != content:
@@ -237,8 +241,7 @@ class Publisher:
             self._written[key] = content
 
     def _put_documents(self, documents: Mapping[str, bytes]) -> None:
-        for key, content in documents.items():
-            self._store.ensure(key, content)
+        self._store.ensure_all(documents)
         self._announced = documents
 
     def _put_due_listings(self) -> None:

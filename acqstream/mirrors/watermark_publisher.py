@@ -99,7 +99,7 @@ class WatermarkPublisher:
                 self._sums.write(level, key, parts)
                 continue
             for position, encoded in group:
-                self._store.put(key, encoded)
+                self._store.put_new(key, encoded)
                 self._sums.add(level, position, (key, 0), encoded)
         for place in places:
             self._marks.end(level, place)
@@ -114,8 +114,7 @@ class WatermarkPublisher:
             layout = replace(before, plan=before.plan.with_shapes(shapes))
             rows = self._marks.all()
             if self._is_complete:  # members without a progress document would count as empty from now on
-                for member in before.plan.members():
-                    self._put_progress(member, before.all_rows())
+                self._put_progress(dict.fromkeys(before.plan.members(), before.all_rows()))
             self._sync(layout)
             self._announce(layout, rows)
             self._put_note(layout, is_complete=False)
@@ -131,8 +130,7 @@ class WatermarkPublisher:
             known = tuple(own.with_values(new) for own, new in zip(before, spaced, strict=True))
             if tuple(spaced) != known:  # listings have no values of places
                 self._listed.clear()
-                for member, extents in listed.items():
-                    self._put_listing(layout, member, extents)
+                self._put_listings(layout, listed)
             self._put_note(layout, is_complete=False)
 
     def sync(self) -> None:
@@ -157,8 +155,7 @@ class WatermarkPublisher:
             self._sums.sync()
             self._store.sync()
             visible, rows = set(layout.visible_members()), layout.all_rows()
-            for member in visible:
-                self._put_listing(layout, member, layout.visible_extents(member, rows))
+            self._put_listings(layout, {member: layout.visible_extents(member, rows) for member in visible})
             self._store.sync()
             for member in before.plan.members():
                 if member not in visible:  # announced before, and its frames will not come
@@ -186,8 +183,7 @@ class WatermarkPublisher:
         try:
             self._sums.sync()
             self._store.sync()
-            for member, rows in raised.items():
-                self._put_progress(member, rows)
+            self._put_progress(raised)
             self._announce(layout, raised)
         except BaseException:
             self._marks.put_back(raised)
@@ -195,23 +191,21 @@ class WatermarkPublisher:
 
     def _announce(self, layout: WatermarkLayout, members: Mapping[Position, Rows]) -> None:
         """Put the listings of these members; their rows are forced already."""
-        for member, rows in members.items():
-            extents = layout.visible_extents(member, rows)
-            if any(extent != NOTHING for extent in extents):
-                self._put_listing(layout, member, extents)
+        extents = {member: layout.visible_extents(member, rows) for member, rows in members.items()}
+        self._put_listings(layout, {one: found for one, found in extents.items() if {*found} - {NOTHING}})
         self._store.sync()
 
-    def _put_listing(self, layout: WatermarkLayout, member: Position, extents: tuple[Extent, ...]) -> None:
-        if self._listed.get(member) == extents:
-            return
-        for level in range(len(layout.plan.levels)):  # every level of what it names can be opened
-            for part, extent in enumerate(extents):
-                if extent != NOTHING:
+    def _put_listings(self, layout: WatermarkLayout, members: Mapping[Position, tuple[Extent, ...]]) -> None:
+        changed = {one: extents for one, extents in members.items() if self._listed.get(one) != extents}
+        for member, extents in changed.items():
+            for level, (part, extent) in itertools.product(range(len(layout.plan.levels)), enumerate(extents)):
+                if extent != NOTHING:  # every level of what it names can be opened
                     self._ensure_part(layout, level, member, part)
-        self._store.ensure(layout.listing_key(member), layout.listing(member, extents, self._container_name))
+        name = self._container_name
+        self._store.ensure_all({layout.listing_key(one): layout.listing(one, at, name) for one, at in changed.items()})
         if len(self._listed) >= _MAX_KNOWN:
             self._listed.clear()
-        self._listed[member] = extents
+        self._listed |= changed
 
     def _ensure_part(self, layout: WatermarkLayout, level: int, member: Position, part: int) -> None:
         """When this returns, the document of a part exists."""
@@ -220,11 +214,16 @@ class WatermarkPublisher:
                 return
             if len(self._parts) >= _MAX_KNOWN:
                 self._parts.clear()
-            self._store.ensure(*layout.part_document(level, member, part))
+            key, content = layout.part_document(level, member, part)
+            if self._store.size(key) is None:
+                self._store.put_new(key, [content])  # forced with its chunks, or with the listing that names it
+            else:
+                self._store.ensure(key, content)
             self._parts.add((level, member, part))
 
-    def _put_progress(self, member: Position, rows: Rows) -> None:
-        self._store.ensure(self._layout.progress_key(member), self._layout.progress(rows))
+    def _put_progress(self, members: Mapping[Position, Rows]) -> None:
+        layout = self._layout
+        self._store.ensure_all({layout.progress_key(one): layout.progress(rows) for one, rows in members.items()})
 
     def _put_note(self, layout: WatermarkLayout, *, is_complete: bool) -> None:
         for key, content in layout.documents(complete=is_complete).items():

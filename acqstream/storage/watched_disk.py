@@ -125,6 +125,12 @@ class WatchedDisk:
             self._on_unforced(path)
         return is_forced
 
+    def open_file_system(self, folder: str) -> int | None:
+        return self._inner.open_file_system(self.folder.at(folder))
+
+    def sync_file_system(self, fd: int) -> None:
+        self._watch("syncfs", self.folder.path, lambda: self._inner.sync_file_system(fd))
+
     def free_bytes(self, path: str) -> int:
         return self._watch("statvfs", path, lambda: self._inner.free_bytes(self.folder.at(path)))
 
