@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from acqstream.bench import demonstration
 from acqstream.cli.main import main
 from acqstream.errors import AcquisitionFailed
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout_s(240)]
 TIMEOUT_S = 200
@@ -69,17 +71,17 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows sends Ctrl-C to a console, not to a process")
 def test_an_interrupt_ends_run_and_daemon_in_order(tmp_path: Path) -> None:
+    folder = tmp_path / "acqstream-demo"
+    index = folder / "cells" / "NDTiff.index"
     command = [sys.executable, "-m", "acqstream", "demo", "--dir", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        while not process.stdout.readline().startswith("2."):
-            assert process.poll() is None
+        until(lambda: index.exists() and index.stat().st_size > 0, "frames are published")
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 130
-    assert err.strip() == f"acqstream: interrupted; {tmp_path / 'acqstream-demo'} has what was recorded until then"
-    log = (tmp_path / "acqstream-demo" / ".acqstream.log").read_text(encoding="utf-8")
-    assert "a shutdown request came" in log
+    assert err.strip() == f"acqstream: interrupted; {folder} has what was recorded until then"
+    assert json.loads((folder / "cells" / "receipt.json").read_text(encoding="utf-8"))["status"] == "canceled"
+    assert "a shutdown request came" in (folder / ".acqstream.log").read_text(encoding="utf-8")
 
 
 def test_one_wrong_pixel_is_found() -> None:

@@ -113,6 +113,9 @@ def test_the_demonstration_of_an_installed_package(system: BootedSystem, own_che
     *_, info, verify, simulate = done.stdout.splitlines()
     for line in (info, verify, simulate):
         system.run(f"cd /home/{OWNER} && {line}", user=OWNER)
+    done = system.run(f"cd /usr && {demo}", user=OWNER, check=False)
+    assert done.returncode == 78
+    assert "in /usr: Permission denied; change to a folder of your own (cd)" in done.stderr
 
 
 def is_listening_on_tcp(system: BootedSystem) -> bool:
