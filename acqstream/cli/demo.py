@@ -44,14 +44,11 @@ def demo(
 
 def _program() -> str:
     """How this command is typed here: by its name if the shell finds this same one."""
-    found = shutil.which("acqstream")
-    if found is not None and Path(found).resolve().with_suffix("") == Path(sys.argv[0]).resolve().with_suffix(""):
-        return "acqstream"
-    return f"{shell_word(sys.executable)} -m acqstream"
+    own, found = (Path(name).resolve().with_suffix("") for name in (sys.argv[0], shutil.which("acqstream") or "."))
+    return "acqstream" if own == found else f"{shell_word(sys.executable)} -m acqstream"
 
 
 def _word(path: Path) -> str:
-    """The path for a shell, relative if it needs no quotation marks: those of Windows are told by the drive."""
+    """The path for a shell, relative unless it needs quotation marks: which ones, the drive of Windows shows."""
     plain = path.as_posix()
-    word = shell_word(plain)
-    return word if word == plain else shell_word(str(path.absolute()))
+    return plain if shell_word(plain) == plain else shell_word(str(path.absolute()))

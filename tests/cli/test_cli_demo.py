@@ -84,12 +84,11 @@ def test_an_interrupt_ends_run_and_daemon_in_order(tmp_path: Path) -> None:
     assert "a shutdown request came" in (folder / ".acqstream.log").read_text(encoding="utf-8")
 
 
-def test_one_wrong_pixel_is_found() -> None:
-    frames = [demonstration.CAMERA.frame(number, demonstration.SHAPE, demonstration.DTYPE) for number in (7, 8)]
-    images = np.stack(frames)
-    demonstration.check(Path("cells"), images, first=7)
-    images[1, 511, 511] ^= 1
-    with pytest.raises(AcquisitionFailed, match="frame 8 differs"):
-        demonstration.check(Path("cells"), images, first=7)
+def test_one_wrong_pixel_and_a_missing_frame_are_found() -> None:
+    camera = demonstration.CAMERA
+    images = np.stack([camera.frame(number, demonstration.SHAPE, demonstration.DTYPE) for number in (0, 1)])
     with pytest.raises(AcquisitionFailed, match="has 2 frames, 300 were sent"):
+        demonstration.check(Path("cells"), images)
+    images[1, 511, 511] ^= 1
+    with pytest.raises(AcquisitionFailed, match="frame 1 differs"):
         demonstration.check(Path("cells"), images)
