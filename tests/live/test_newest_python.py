@@ -86,10 +86,8 @@ def add_libraries(system: NewestSystem) -> None:
     command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", sys.executable]
     command += ["--python-version", version, "--target", str(system.root / LIBRARIES)]
     checkout = system.root / CHECKOUT_INSIDE
-    for what in (
-        ["-r", str(checkout / "pyproject.toml"), "--extra", "test", "--extra", "web"],
-        ["--no-deps", checkout],
-    ):
+    libraries = ["-r", str(checkout / "pyproject.toml"), "--extra", "test", "--extra", "web"]
+    for what in (libraries, ["--no-deps", str(checkout)]):
         done = subprocess.run(
             [*command, *what],
             env={**os.environ, **settings}, capture_output=True, text=True, check=False, timeout=BUILD_S,
