@@ -36,7 +36,8 @@ ENTER = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-ec")
 INSIDE = """
 mount -t proc proc "$0/proc"; mount --rbind /dev "$0/dev"; mount --rbind /sys "$0/sys"; mount -t tmpfs tmpfs "$0/run"
 exec chroot "$0" env -i HOME=/root PATH=/usr/bin:/bin LANG=C.UTF-8 HYPOTHESIS_PROFILE=ci PYTHONPATH=/{libraries} \\
-    bash -ec "cd /{trial}; $1"
+    bash -ec "cd /{trial}; $1
+exit 0" # a shell that stays, and takes the end of orphaned processes
 """
 
 
@@ -66,9 +67,8 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewestSystem]:
         make_system(root, cache, "sid", "python3")
         add_checkout(root)
         trial = root / TRIAL
-        trial.mkdir(parents=True)
-        shutil.copytree(CHECKOUT / "tests", trial / "tests", ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copytree(CHECKOUT / "tools", trial / "tools")
+        for name in ("tests", "tools", "docs", "systemd"):  # some tests compare pages and units with the code
+            shutil.copytree(CHECKOUT / name, trial / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(CHECKOUT / "pyproject.toml", trial)
         one = NewestSystem(root)
         add_libraries(one)
