@@ -103,6 +103,9 @@ def test_the_demonstration(system: NewestSystem) -> None:
         assert words in system.run(f"cd; {line}")
 
 
-@pytest.mark.parametrize("choice", [f"-m 'not live and not slow and not oracle' {PLACES}", f"-m 'not slow' {ORACLES}"])
+CHOICES = {"quick": f"-m 'not live and not slow and not oracle' {PLACES}", "readers": f"-m 'not slow' {ORACLES}"}
+
+
+@pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES)
 def test_tests_pass(system: NewestSystem, choice: str) -> None:
     assert " passed" in system.run(f"python3 -m pytest -q -n 2 --no-loadscope-reorder -p no:cacheprovider {choice}")
