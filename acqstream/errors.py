@@ -6,7 +6,7 @@ AcqStreamError                  also carries `code`, its name on the wire
 │   └── FieldError              ... because of one field; also a ValueError: CorruptDataset where a file has it
 ├── DaemonUnavailable           no daemon answers, or it fell silent for longer than the patience
 ├── WriterBehind                the daemon accepted no frame within the patience
-├── WaitTimeout                 also a TimeoutError: the awaited run or mirror did not end in time
+├── WaitTimeout                 also a TimeoutError: the awaited run or mirror did not end, or no frame came, in time
 ├── AcquisitionRefused          the daemon answered no to `open`, with its reason
 ├── AcquisitionFailed           a running acquisition ended with an error
 │   └── FrameRefused            one frame was refused, whose number it names; the run goes on
@@ -75,7 +75,7 @@ class WriterBehind(AcqStreamError):
 
 
 class WaitTimeout(AcqStreamError, TimeoutError):
-    """The awaited run or mirror did not end within the given time. It continues."""
+    """The awaited run or mirror did not end, or has no frame, within the given time. It continues."""
 
     code = "timeout"
 
@@ -133,6 +133,10 @@ class StorageError(AcqStreamError, OSError):
 
     def __init__(self, error: OSError, path: str, action: str) -> None:
         OSError.__init__(self, error.errno, f"{action}: {error.strerror or error}", path)
+
+    def __str__(self) -> str:
+        text = str(self.strerror)  # it has the words for errno, and may have the path of an error in this one
+        return text if not self.filename or str(self.filename) in text else f"{text}: {self.filename!r}"
 
     def __reduce__(self) -> tuple[object, ...]:
         parts = (type(self), self.errno, self.strerror, self.filename, self.number)

@@ -4,7 +4,7 @@
     python3 tools/run.py test [PYTEST ARGUMENT ...]    all checks and all tests, pytest last
     python3 tools/run.py test --quick [...]            all checks, and the tests that start no processes, in 90 s
     python3 tools/run.py test-windows [--all] [...]    tests of tests/windows_list.txt: Wine, or Windows itself
-    python3 tools/run.py demo                          daemon, simulated camera, live reader; read back and compared
+    python3 tools/run.py demo [--dir DIR]              `acqstream demo`: in a new folder of the folder you are in
     python3 tools/run.py wheel                         wheels with the compiled kernels and without them, in dist
     python3 tools/run.py docs [--external]             the pages of docs/ as a site in build/docs; all links are checked
 
@@ -104,8 +104,13 @@ and run: python3.12 tools/run.py {arguments}"""
 NO_VENV = """\
 {executable} cannot make a virtual environment:
 {error}
-Debian and Ubuntu keep that in a package of its own: apt install python{version}-venv
-Elsewhere install a complete Python from https://www.python.org and run it with: PYTHON tools/run.py"""
+{advice}"""
+DEBIAN_VENV = """\
+Debian and Ubuntu keep that in a package of its own. Type:
+    {command}
+    python3 tools/run.py {arguments}"""
+OTHER_VENV = """\
+Install a complete Python from https://www.python.org and run with it: PYTHON tools/run.py {arguments}"""
 
 NO_INDEX = """\
 pip cannot reach its package index, or that lacks what the files in requirements pin.
@@ -174,11 +179,20 @@ def venv_python(venv: Path) -> Path:
 
 
 def make_venv(venv: Path) -> None:
-    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     code, output = run_quietly([sys.executable, "-m", "venv", str(venv)], VENV_TIMEOUT_S)
     if code:
-        text = NO_VENV.format(executable=sys.executable, error=last_lines(output, 6), version=version)
+        text = NO_VENV.format(executable=sys.executable, error=last_lines(output, 6), advice=venv_advice(sys.argv[1:]))
         raise StepFailed(text, EXIT_NO_VENV)
+
+
+def venv_advice(arguments: list[str]) -> str:
+    """What to type where this Python has no ensurepip: Debian's own is in /usr."""
+    if sys.platform == "win32" or sys.base_prefix != "/usr" or shutil.which("apt") is None:
+        return OTHER_VENV.format(arguments=" ".join(arguments))
+    command = f"apt install python{sys.version_info[0]}.{sys.version_info[1]}-venv"
+    if os.geteuid() != 0:
+        command = f"sudo {command}" if shutil.which("sudo") else f"su -c '{command}'"
+    return DEBIAN_VENV.format(command=command, arguments=" ".join(arguments))
 
 
 def install_project(venv: Path, extras: str) -> None:
@@ -329,7 +343,7 @@ def run_checks(python: Path) -> None:
 
 def run_demo(arguments: list[str]) -> int:
     python = ensure_environment(DEMO_VENV, "")
-    return run_openly([str(python), str(ROOT / "tools" / "demo.py"), *arguments], DEMO_TIMEOUT_S)
+    return run_openly([str(python), "-m", "acqstream", "demo", *arguments], DEMO_TIMEOUT_S, Path.cwd())
 
 
 def build_docs(arguments: list[str]) -> int:

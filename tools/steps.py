@@ -17,6 +17,7 @@ STAMP_NAME = "made-from.txt"
 
 EXIT_INSTALL_FAILED = 5
 EXIT_TIMED_OUT = 124
+INTERRUPTED_TIMEOUT_S = 60  # for what has to end in order
 
 OWN_SETTINGS = {"PYTHONNOUSERSITE": "1", "PYTHONUTF8": "1"}  # of every Python that a step starts
 # With the last one each of the many processes that tests start would compile all that it loads: a second or more.
@@ -123,10 +124,15 @@ def run_quietly(command: list[str], timeout_s: int, variables: dict[str, str] | 
     return done.returncode, done.stdout
 
 
-def run_openly(command: list[str], timeout_s: int) -> int:
-    """Exit code of a command that prints for itself."""
-    try:
-        return subprocess.run(command, cwd=ROOT, env=child_environment(), timeout=timeout_s, check=False).returncode
-    except subprocess.TimeoutExpired:
-        say(f"no end after {timeout_s} s: {' '.join(command)}")
-        return EXIT_TIMED_OUT
+def run_openly(command: list[str], timeout_s: int, folder: Path = ROOT) -> int:
+    """Exit code of a command that prints for itself; the terminal interrupts it as it does this process."""
+    with subprocess.Popen(command, cwd=folder, env=child_environment()) as process:
+        try:
+            return process.wait(timeout_s)
+        except KeyboardInterrupt:
+            return process.wait(INTERRUPTED_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            say(f"no end after {timeout_s} s: {' '.join(command)}")
+            return EXIT_TIMED_OUT
+        finally:
+            process.kill()

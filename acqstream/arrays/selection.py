@@ -54,5 +54,6 @@ def _positions(item: Selector, axis: int, size: int) -> range:
     except TypeError:
         raise TypeError(f"axis {axis} is selected with {item!r:.60}; expected an integer, a slice or ...") from None
     if not -size <= index < size:
-        raise IndexError(f"index {index} is out of bounds for axis {axis} with size {size}")
+        text = f" with size {size}" if size else ": it has no frame yet"
+        raise IndexError(f"index {index} is out of bounds for axis {axis}{text}")
     return range(index % size, index % size + 1)

@@ -33,6 +33,7 @@ RUNS = {
     "acquire-zarr shards": "shard_peer:append_frames",
     "reader": "readers:measure",
     "follower": "readers:follow",
+    "demonstration": "demonstration:follow",
     "mirror": "mirror_alone:measure_mirror",
     "sendfile": "sendfile_peer:answer_with_file",
 }

@@ -44,14 +44,21 @@ def doctor(
     problem; warnings do not change that.
     """
     from acqstream.daemon.config import load_config
-    from acqstream.doctor.checks import run_checks
+    from acqstream.doctor.checks import CheckResult, run_checks
     from acqstream.doctor.examination import Examination
-    from acqstream.doctor.verdict import Severity, worst
+    from acqstream.doctor.verdict import Severity, problem, worst
+    from acqstream.errors import ConfigError
 
-    settings = load_config(config, data=data)
-    if not data.is_dir():
-        raise typer.BadParameter(f"{data} is not a directory", param_hint="--data")
-    camera = _camera(frame, dtype, fps)
+    try:
+        settings = load_config(config, data=data)
+        if not data.is_dir():
+            raise typer.BadParameter(f"{data} is not a directory", param_hint="--data")
+        camera = _camera(frame, dtype, fps)
+    except (ConfigError, typer.BadParameter) as error:
+        if as_json:
+            wrong = CheckResult("arguments", problem(f"{error}.", "Correct the option, or make the directory."), {})
+            print_json(_document([wrong], Severity.PROBLEM))
+        raise
     examination = Examination(data=data.absolute(), camera=camera, config=settings, status=_status(data))
     results: list[CheckResult] = []
     for result in run_checks(examination):

@@ -13,6 +13,7 @@ from acqstream.errors import (
     StorageError,
     WaitTimeout,
 )
+from acqstream.model.daemon_note import STARTING
 
 
 class ExitCode(IntEnum):
@@ -44,6 +45,6 @@ def exit_code_of(error: AcqStreamError | OSError) -> ExitCode:
 def error_line(error: AcqStreamError | OSError) -> str:
     """The error in one line, and the next step where there is one."""
     text = " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, DaemonUnavailable) and "acqstream serve" not in text:
+    if isinstance(error, DaemonUnavailable) and "acqstream serve" not in text and STARTING not in text:
         text += "; start one with: acqstream serve --data DIR"
     return f"acqstream: {text}"

@@ -9,6 +9,7 @@ from io import TextIOWrapper
 import typer
 
 from acqstream.cli.bench import bench
+from acqstream.cli.demo import demo
 from acqstream.cli.doctor import doctor
 from acqstream.cli.exit_code import error_line, exit_code_of
 from acqstream.cli.export import export
@@ -45,6 +46,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for verb in (
+    demo,
     serve,
     simulate,
     receive,

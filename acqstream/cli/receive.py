@@ -38,7 +38,7 @@ def receive(
         SocketPattern, typer.Option(help="pull: the sender has a PUSH socket; sub: PUB.")
     ] = SocketPattern.PULL,
     stream_format: Annotated[
-        StreamFormat, typer.Option("--format", help="array: array-1.0 and the recipe; dectris: DECTRIS Stream V2.")
+        StreamFormat, typer.Option("--format", help="array: array-1.0, Odin, the recipe; dectris: DECTRIS Stream V2.")
     ] = StreamFormat.ARRAY,
     bind: Annotated[bool, typer.Option("--bind/--connect", help="Bind the endpoint, or connect to it.")] = False,
     endpoint: EndpointOption = None,
@@ -52,8 +52,8 @@ def receive(
 ) -> None:
     """Record a stream of another program.
 
-    Takes array-1.0 (areaDetector, PSI), the numpy recipe of pyzmq and DECTRIS Stream V2. Runs until Ctrl-C or
-    SIGTERM (Windows: Ctrl-Break). Such senders receive no answer about stored frames.
+    Takes array-1.0 (areaDetector, PSI), Odin's live view, pyzmq's numpy recipe and DECTRIS Stream V2. Runs until Ctrl-C
+    or SIGTERM (Windows: Ctrl-Break). Such senders receive no answer about stored frames.
     """
     from acqstream.receive.receiver import receive_stream
     from acqstream.receive.stream_settings import StreamSettings

@@ -168,7 +168,8 @@ def _frame_count(frames: int | None, counter: AxesCounter) -> int:
         raise typer.BadParameter("pass --frames, or give every axis a size: --axes time=100", param_hint="--frames")
     if frames is not None and counter.count is not None and frames > counter.count:
         raise typer.BadParameter(
-            f"{frames} frames, but the axes hold {counter.count}; make the first axis larger or leave its size out",
+            f"{count_text(frames, 'frame')}, "
+            f"but the axes hold {counter.count}; make the first axis larger or leave its size out",
             param_hint="--frames",
         )
     return frames or counter.count or 0
@@ -199,7 +200,7 @@ def _tile_count(frames: int | None, counter: AxesCounter, scan: TileScan) -> int
     """As many scans as the axes hold, one where the first axis has no size; or the frames asked for."""
     most = None if counter.count is None else counter.count * scan.count
     if frames is not None and most is not None and frames > most:
-        text = f"{frames} frames, but axes and tiles hold {most}; leave the size of the first axis out"
+        text = f"{count_text(frames, 'frame')}, but axes and tiles hold {most}; leave the size of the first axis out"
         raise typer.BadParameter(text, param_hint="--frames")
     return frames or most or math.prod(axis.size or 1 for axis in counter.axes) * scan.count
 

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from acqstream.cli.endpoint import DataOption, EndpointOption, endpoint_for
-from acqstream.cli.output import console, print_json
+from acqstream.cli.output import print_json
 from acqstream.model.units import count_text, duration_text, rate_text, size_text
 
 if TYPE_CHECKING:
     from acqstream.model.status import AcquisitionStatus, DaemonStatus, LoadStatus
+
+COLUMNS = 80
+_INDENT = " " * 7  # of folded lines
 
 
 def status(
@@ -36,78 +39,75 @@ def status(
 
 def _print_daemon(answer: DaemonStatus) -> None:
     free = "free space unknown" if answer.free_bytes is None else f"{size_text(answer.free_bytes)} free"
-    print(
-        f"acqstream {answer.version} at {answer.endpoint}, up {duration_text(answer.uptime_s)}\n"
-        f"data   {answer.data} ({free})\n"
+    _say(f"acqstream {answer.version} at {answer.endpoint}, up {duration_text(answer.uptime_s)}")
+    _say(f"data   {answer.data} ({free})")
+    _say(
         f"memory {size_text(answer.memory_used_bytes)} of {size_text(answer.memory_budget_bytes)} used, "
         f"at most {size_text(answer.memory_peak_bytes)}"
     )
     _print_load(answer.load)
     if answer.views.kernels:
-        print(f"views  {answer.views.kernels} kernels")
-    _print_mirrors(answer)
+        _say(f"views  {answer.views.kernels} kernels")
+    for mirror in answer.views.mirrors:
+        reason = f" ({mirror.reason})" if mirror.reason else ""
+        behind = f"{count_text(mirror.behind, 'frame')} behind"
+        _say(f"mirror {mirror.mirror} of {mirror.path}: {mirror.state}, {behind}{reason}")
     if any(answer.left_out.values()):
-        print(
-            "not shown, as there are so many:", ", ".join(f"{n:,} {what}" for what, n in answer.left_out.items() if n)
-        )
+        left_out = ", ".join(count_text(n, what.removesuffix("s")) for what, n in answer.left_out.items() if n)
+        _say(f"not shown, as there are so many: {left_out}")
     if not answer.acquisitions:
-        print("no acquisition is running")
-        return
-    _print_table(answer.acquisitions)
+        _say("no acquisition is running")
     for acquisition in answer.acquisitions:
-        if acquisition.io_why:
-            print(f"{acquisition.name}: buffered I/O: {acquisition.io_why}")
-        if acquisition.transport_why:
-            print(f"{acquisition.name}: no shared memory: {acquisition.transport_why}")
-        if acquisition.paused:
-            print(f"{acquisition.name}: PAUSED: {acquisition.paused}")
-        if acquisition.stall:
-            print(f"{acquisition.name}: the disk stalls: {acquisition.stall}")
-        for code, text, _ in acquisition.warnings:
-            print(f"{acquisition.name}: warning {code}: {text}")
+        print()
+        _print_acquisition(acquisition)
 
 
 def _print_load(load: LoadStatus) -> None:
     if load.processor_percent is None:
         return  # a daemon of an earlier version, or one that has just started
-    print(
+    _say(
         f"load   {load.processor_percent:.0f}% of {count_text(load.processors, 'processor')}, "
-        f"{size_text(load.available_memory_bytes)} of {size_text(load.total_memory_bytes)} memory available\n"
+        f"{size_text(load.available_memory_bytes)} of {size_text(load.total_memory_bytes)} memory available"
+    )
+    _say(
         f"daemon {load.daemon_processor_percent or 0:.0f}% of one processor, "
         f"{size_text(load.daemon_memory_bytes)} memory, priority {load.priority}"
     )
     if load.disk_write_bytes_per_s is not None:
         busy = "" if load.disk_busy_percent is None else f", {load.disk_busy_percent:.0f}% busy"
-        print(f"disk   {load.disk} writes {rate_text(load.disk_write_bytes_per_s)}{busy}")
+        _say(f"disk   {load.disk} writes {rate_text(load.disk_write_bytes_per_s)}{busy}")
 
 
-def _print_mirrors(answer: DaemonStatus) -> None:
-    for mirror in answer.views.mirrors:
-        reason = f" ({mirror.reason})" if mirror.reason else ""
-        print(f"mirror {mirror.mirror} of {mirror.path}: {mirror.state}, {mirror.behind:,} frames behind{reason}")
+def _print_acquisition(run: AcquisitionStatus) -> None:
+    lasting = f", space lasts {duration_text(run.seconds_left)}" if run.seconds_left is not None else ""
+    sent = f"sent {run.sent:,}, " if run.sent is not None else ""
+    _say(f"{run.name}: {run.state}, {run.safety}")
+    _say(f"  frames {sent}received {run.received:,}, published {run.published:,}, durable {run.durable:,}")
+    _say(f"  queue  {count_text(run.queue_frames, 'frame')}, {size_text(run.queue_bytes)}")
+    _say(f"  stored {size_text(run.payload_bytes)} at {rate_text(run.bytes_per_s)}{lasting}")
+    _say(f"  I/O    {run.io or '-'}")
+    if run.io_why:
+        _say(f"{run.name}: buffered I/O: {run.io_why}")
+    if run.transport_why:
+        _say(f"{run.name}: no shared memory: {run.transport_why}")
+    if run.paused:
+        _say(f"{run.name}: PAUSED: {run.paused}")
+    if run.stall:
+        _say(f"{run.name}: the disk stalls: {run.stall}")
+    for code, text, _ in run.warnings:
+        _say(f"{run.name}: warning {code}: {text}")
 
 
-def _print_table(acquisitions: tuple[AcquisitionStatus, ...]) -> None:
-    from rich.box import SIMPLE
-    from rich.table import Table
+def _say(text: str) -> None:
+    """Print a line, folded to COLUMNS: no terminal is narrower, and a path has no end."""
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.text import Text
 
-    table = Table(box=SIMPLE)
-    for heading in ("acquisition", "state", "I/O"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("sent", "received", "published", "durable", "queue", "stored", "rate", "space lasts"):
-        table.add_column(heading, justify="right")
-    for acquisition in acquisitions:
-        table.add_row(
-            acquisition.name,
-            acquisition.state,
-            acquisition.io,
-            f"{acquisition.sent:,}" if acquisition.sent is not None else "-",
-            f"{acquisition.received:,}",
-            f"{acquisition.published:,}",
-            f"{acquisition.durable:,}",
-            f"{count_text(acquisition.queue_frames, 'frame')}, {size_text(acquisition.queue_bytes)}",
-            size_text(acquisition.payload_bytes),
-            rate_text(acquisition.bytes_per_s),
-            duration_text(acquisition.seconds_left) if acquisition.seconds_left is not None else "-",
-        )
-    console().print(table)
+    if all(cell_len(line) <= COLUMNS for line in text.splitlines()):
+        print(text)
+        return
+    screen = Console(width=COLUMNS)
+    first = Text(text).wrap(screen, COLUMNS, overflow="fold")[0].plain.rstrip()
+    more = Text(text[len(first) :].lstrip()).wrap(screen, COLUMNS - len(_INDENT), overflow="fold")
+    print("\n".join([first, *(_INDENT + line.plain.rstrip() for line in more)]))

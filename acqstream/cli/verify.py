@@ -94,7 +94,8 @@ def _with_levels(result: Verification, on_progress: Callable[[str, int, int], No
     if result.levels < 2:
         return result
     found = check_levels(Path(result.path), lambda done, total: on_progress("comparing levels", done, total))
-    proved = f"levels: {found.tiles:,} tiles in {found.levels} lower levels are what the rule makes of those below"
+    proved = f"levels: {count_text(found.tiles, 'tile')} in "
+    proved += f"{count_text(found.levels, 'lower level', 'are')} what the rule makes of those below"
     return replace(
         result,
         proved=[*result.proved, proved] if found.tiles and not found.problem_count else result.proved,

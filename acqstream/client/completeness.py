@@ -6,6 +6,7 @@ from bisect import bisect_right
 from operator import itemgetter
 
 from acqstream.model.receipt import Receipt
+from acqstream.model.units import count_text
 
 _MAX_SHOWN = 5
 
@@ -60,13 +61,14 @@ def describe_missing(receipt: Receipt, declared: DeclaredGaps, sent: int, refuse
     if count > refused:
         shown = ", ".join(_numbers(first, end, reason) for first, end, reason in gaps[:_MAX_SHOWN])
         more = f" and {len(gaps) - _MAX_SHOWN} more gaps" if len(gaps) > _MAX_SHOWN else ""
-        complaints.append(f"{count} of {sent} frames are missing: {shown}{more}")
+        complaints.append(f"{count} of {count_text(sent, 'frame', 'are')} missing: {shown}{more}")
     else:
         # Numbers of an earlier producer count as declared, though most are stored: the receipt distinguishes them.
         absent = max(receipt.skipped + receipt.refused, sum(entry.count for entry in receipt.missing))
         skipped = min(declared.count + refused, absent)
         if (lost := sent - receipt.stored - skipped) > 0:
-            complaints.append(f"{lost} of {sent} frames are missing: {receipt.stored} are stored, {skipped} skipped")
+            missing = f"{lost} of {count_text(sent, 'frame', 'are')} missing"
+            complaints.append(f"{missing}: {receipt.stored} are stored, {skipped} skipped")
     return "; ".join(complaints)
 
 

@@ -106,6 +106,7 @@ class DaemonReport:
         self.seconds_left: float | None = None
         self.state = ""
         self.pause_reason = ""  # the daemon waits for space on its disk
+        self.stall = ""  # the disk call that stalls
         self.paused_at = now
         self.warnings: deque[RunWarning] = deque(maxlen=MAX_WARNINGS)
 
@@ -116,7 +117,7 @@ class DaemonReport:
         self.state = status.state or self.state
         if status.paused and not self.pause_reason:
             self.paused_at = now
-        self.pause_reason = status.paused
+        self.pause_reason, self.stall = status.paused, status.stall
 
     def add_warning(self, code: str, text: str, wall_time: float) -> RunWarning:
         """Keep a warning; the oldest give way."""
@@ -136,7 +137,7 @@ class DaemonReport:
 
     def phrases(self) -> list[str]:
         """State, space and last warning, for an error message."""
-        phrases = []
+        phrases = [f"its disk stalls: {self.stall}"] if self.stall else []
         if self.state:
             phrases.append(f"the daemon's state is {self.state}")
         if self.free_bytes is not None:

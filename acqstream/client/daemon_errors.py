@@ -13,7 +13,7 @@ from acqstream.errors import (
     FrameRefused,
     StorageError,
 )
-from acqstream.model.receipt import UNFORCED, Receipt
+from acqstream.model.receipt import CTRL_C, UNFORCED, Receipt
 from acqstream.protocol.replies import Error
 
 _STORAGE_ERRORS: dict[str, tuple[type[StorageError], int]] = {
@@ -29,7 +29,7 @@ def refusal(reply: Error, name: str) -> AcqStreamError:
     """Why `open` was answered with an error."""
     if reply.code == "name_taken":
         return DatasetExists(reply.text)
-    if reply.code == "disk_full":
+    if reply.code in _STORAGE_ERRORS:
         return _storage_error(reply, name, f"the daemon refuses to open {name!r}")
     return AcquisitionRefused(f"the daemon refuses to open {name!r}: {reply.text} ({reply.code})", code=reply.code)
 
@@ -50,6 +50,14 @@ def name_unforced(error: AcqStreamError, receipt: Receipt) -> None:
         if gap.reason == UNFORCED and isinstance(error, StorageError):
             error.number = gap.first if error.number is None else min(error.number, gap.first)
             error.add_note(f"frames {gap.first} to {gap.first + gap.count - 1} were {UNFORCED}; send them again")
+
+
+def end_reason(error: BaseException) -> str:
+    """The reason in `close` of a run that an exception of its program ended: type and text."""
+    if isinstance(error, KeyboardInterrupt):
+        return CTRL_C
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _storage_error(reply: Error, path: str, action: str) -> StorageError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import stat
@@ -9,8 +10,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from acqstream.errors import DaemonUnavailable
+from acqstream.errors import AcqStreamError, DaemonUnavailable
+from acqstream.model.daemon_note import STARTING, start_mark
+from acqstream.storage.lock import holder_of
 from acqstream.storage.platform.capabilities import group_ids, has_local_sockets, user_id
+from acqstream.storage.port_key import private_folder
 
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5271"
 ENDPOINT_VARIABLE = "ACQSTREAM_ENDPOINT"
@@ -71,6 +75,18 @@ def hint(endpoint: str) -> str:
     if endpoint.startswith("ipc:///"):
         return not_a_member(Path(endpoint.removeprefix("ipc://")))
     return not_a_member(SYSTEM_SOCKET) if endpoint == DEFAULT_ENDPOINT else ""
+
+
+def starting(endpoint: str) -> str:
+    """The reason why no daemon answers at `endpoint`, if one of this user is starting there; else empty."""
+    marks = [start_mark(folder, endpoint) for folder in (private_folder(), *_own_folders())]
+    if endpoint == DEFAULT_ENDPOINT:
+        marks.append(start_mark(SYSTEM_SOCKET.parent, f"ipc://{SYSTEM_SOCKET}"))
+    for mark in marks:
+        with contextlib.suppress(AcqStreamError):  # of another user
+            if (holder := holder_of(str(mark))) is not None:
+                return f"{STARTING} ({holder.name}): it checks its datasets; try again. It will answer at {endpoint}"
+    return ""
 
 
 def _own_folders() -> Iterator[Path]:

@@ -11,7 +11,7 @@ import acqstream
 from acqstream.client.machine import IPC, boot_id, is_local, listening_user
 from acqstream.client.status import fetch_status
 from acqstream.errors import ConfigError, DaemonUnavailable, StorageError
-from acqstream.model.daemon_note import DaemonNote, parse_daemon_note
+from acqstream.model.daemon_note import STARTING, DaemonNote, parse_daemon_note
 from acqstream.storage.detached_process import DetachedProcess
 from acqstream.storage.lock import LockHolder, holder_of
 from acqstream.storage.log_tail import last_lines
@@ -191,6 +191,8 @@ def endpoint_of(data: Path) -> str:
         raise DaemonUnavailable(f"no daemon has {data.absolute()} open")
     note = parse_daemon_note(holder.note)
     local = [] if note is None else [endpoint for endpoint in note.endpoints if is_local(endpoint)]
+    if note is None and holder.process:  # only daemons write that
+        raise DaemonUnavailable(f"{STARTING} ({holder.name}): it checks the datasets in {data.absolute()}; try again")
     if not local:
         raise DaemonUnavailable(f"{data.absolute()} is in use by {holder.name}, which reports no endpoint yet")
     return local[0]

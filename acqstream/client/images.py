@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from acqstream.errors import FrameRefused
 from acqstream.model.pixel_type import PixelType, pixel_type_of
+from acqstream.model.units import count_text
 from acqstream.protocol.request_fields import FrameKind
 
 _MAX_DIMENSIONS = 3
@@ -31,7 +32,7 @@ def as_image(image: object) -> NDArray[Any]:
     if isinstance(image, np.ndarray):  # numpy's masked arrays, and those of astropy
         masked = np.count_nonzero(getattr(image, "mask", False))
         if masked:
-            text = f"{masked} pixels are masked, and a mask cannot be stored"
+            text = f"{count_text(int(masked), 'pixel', 'are')} masked, and a mask cannot be stored"
             raise ValueError(f"{text}; pass image.filled(value), or image.data to store what is below the mask")
     try:
         array = np.asarray(image)

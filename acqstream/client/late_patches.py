@@ -11,6 +11,7 @@ from acqstream.client.open_request import patch_parts
 from acqstream.client.plain_metadata import Changes, plain_metadata
 from acqstream.errors import ProtocolError
 from acqstream.model.metadata import MAX_SUMMARY_BYTES
+from acqstream.model.units import count_text
 
 
 class LatePatches:
@@ -28,7 +29,9 @@ class LatePatches:
         with self._state.lock:
             n_frames = self._state.outbox.next
             if kind == "summary" and n_frames > 0:
-                raise ProtocolError(f"the summary can be patched before frame 0 only; {n_frames} frames were put")
+                raise ProtocolError(
+                    f"the summary can be patched before frame 0 only; {count_text(n_frames, 'frame', 'were')} put"
+                )
             self._buffer.raise_if_over()
             self.send(kind, plain)
         return changes

@@ -10,7 +10,7 @@ from pathlib import Path
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from acqstream.client.default_endpoint import hint
+from acqstream.client.default_endpoint import hint, starting
 from acqstream.client.keys import CurveKeys, port_keys
 from acqstream.errors import ConfigError, DaemonUnavailable
 from acqstream.protocol.encoding import decode_header
@@ -202,6 +202,8 @@ class Link:
 
 def no_daemon(endpoint: str) -> DaemonUnavailable:
     """The error for an endpoint without any answer."""
+    if reason := starting(endpoint):
+        return DaemonUnavailable(reason)
     advice = hint(endpoint) or "; start one with: acqstream serve --data DIR"
     return DaemonUnavailable(f"no daemon answers at {endpoint}{advice}")
 

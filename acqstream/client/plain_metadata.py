@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from acqstream.errors import ProtocolError
+from acqstream.model.units import count_text
 from acqstream.protocol.encoding import MAX_HEADER_BYTES
 
 MAX_DEPTH = 64
@@ -61,7 +62,7 @@ class Changes(NamedTuple):
             )
             yield "nan_in_metadata", text
         if self.texts:
-            text = f"{self.texts} values in {where} are stored as text, the first is {self.first_text}"
+            text = f"{count_text(self.texts, 'value')} in {where} stored as text, the first is {self.first_text}"
             yield "metadata_as_text", f"{text}; further ones are not reported"
         if self.keys:
             text = f"{self.keys} in {where} give way to the axes and the time_ns of `put`"

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from acqstream.client import open_runs
 from acqstream.client.connection import Connection
 from acqstream.client.daemon_contact import RunWarning
+from acqstream.client.daemon_errors import end_reason
 from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
 from acqstream.client.frame_buffer import FrameBuffer
 from acqstream.client.frame_words import plain_arguments
@@ -28,6 +29,7 @@ from acqstream.errors import AcqStreamError, ConfigError, DaemonUnavailable, Pro
 from acqstream.model.frame_header import MAX_NUMBER
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.receipt import Receipt
+from acqstream.model.units import count_text
 from acqstream.model.warning_code import WarningCode
 from acqstream.protocol.requests import CLOSE_STATUSES
 
@@ -255,7 +257,9 @@ class Run:
             state = session.receipt.status
         if session.failure is not None:
             state = f"failed: {type(session.failure).__name__}"
-        return f"<Run {self.name!r}, {self.next} frames put, {session.cursors.published} published, {state}>"
+        return (
+            f"<Run {self.name!r}, {count_text(self.next, 'frame')} put, {session.cursors.published} published, {state}>"
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -269,10 +273,8 @@ class Run:
         if error is None:
             self.close()
             return
-        name, text = type(error).__name__, str(error)
         try:
-            # Also of Ctrl-C: a run that was canceled cannot be resumed.
-            self.close("error", reason=f"{name}: {text}" if text else name)
+            self.close("error", reason=end_reason(error))
         except AcqStreamError as close_error:
             if close_error is not error:
                 error.add_note(f"closing the run {self.name!r} failed too: {close_error}")

@@ -6,7 +6,6 @@ Pure: no socket, no clock. Not thread-safe by itself: the lock of `RunState` gua
 from __future__ import annotations
 
 import errno
-import os
 import threading
 from dataclasses import dataclass, replace
 
@@ -262,7 +261,7 @@ class RunState:
             if ending is not None and not ending.abandons_wait:  # only the end waits: it may have the space kept for it
                 self.ending, self.ending_sent = replace(ending, abandons_wait=True, reason=waited), False
             return
-        why = OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}; {waited}")
+        why = OSError(errno.ENOSPC, waited)  # it may be a quota
         error = DiskFull(why, self._path, "frames are not stored")
         error.number = self.cursors.published
         self.fail(error)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import zmq
 
-from acqstream.client.default_endpoint import find_endpoint
+from acqstream.client.default_endpoint import find_endpoint, starting
 from acqstream.client.keys import curve_keys
 from acqstream.client.link import Link, no_daemon
 from acqstream.errors import DaemonUnavailable, ProtocolError
@@ -91,6 +91,7 @@ def _exchange(link: Link, deadline: float) -> DaemonStatus:
     except ProtocolError as error:
         raise ProtocolError(f"cannot read the status of the daemon at {link.endpoint}: {error}") from error
     raise DaemonUnavailable(
-        f"the daemon at {link.endpoint} accepts connections but does not answer; ask again: `acqstream serve` may be "
-        "starting or busy there, or another program has the port"
+        starting(link.endpoint)
+        or f"the daemon at {link.endpoint} accepts connections but does not answer; ask again: it may be busy, or "
+        "another program has the port"
     )

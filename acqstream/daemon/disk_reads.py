@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from acqstream.daemon.exit_text import fault_text
-from acqstream.errors import AcqStreamError, AcquisitionFailed, StorageError
+from acqstream.daemon.exit_text import unexpected
+from acqstream.errors import AcqStreamError, StorageError
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -125,7 +125,7 @@ class _Read:
             outcome = None, error
         except Exception as error:
             logger.exception("unexpected error in a read that answers a request")
-            outcome = None, AcquisitionFailed(fault_text(error))
+            outcome = None, unexpected(error)
         if self.outcome is None:
             self.outcome = outcome
 

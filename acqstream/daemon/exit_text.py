@@ -7,6 +7,8 @@ import signal
 import sys
 import time
 
+from acqstream.errors import AcqStreamError, AcquisitionFailed, StorageError
+
 _STARTED_S = time.time()
 
 
@@ -20,10 +22,13 @@ def exit_text(code: int) -> str:
         return f"signal {-code}"
 
 
-def fault_text(error: Exception) -> str:
-    """Return the text of an unexpected error. Modules that are loaded late do not fit to those of another version."""
+def unexpected(error: Exception) -> AcqStreamError:
+    """Return what a client is told of an error: what the disk said, else a fault of the daemon."""
+    if isinstance(error, OSError):
+        return StorageError.wrap(error, str(error.filename or "the data directory"), "a disk call failed")
+    # Modules that are loaded late do not fit to those of another version.
     text, hint = f"{type(error).__name__}: {error}", replaced_hint()
-    return f"{hint} ({text})" if hint else f"a fault in the daemon: {text}"
+    return AcquisitionFailed(f"{hint} ({text})" if hint else f"a fault in the daemon: {text}")
 
 
 def replaced_hint() -> str:

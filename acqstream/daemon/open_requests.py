@@ -40,6 +40,7 @@ from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import SpaceLevel
+from acqstream.model.units import count_text
 from acqstream.model.view_spec import ViewSpec, stored_views
 from acqstream.protocol.mirrors import parse_views
 from acqstream.protocol.session import Session
@@ -239,7 +240,7 @@ class OpenRequests:
             raise AcquisitionRefused(self._resources.space.text(), code="disk_full")
         needed = (spec.expect or 0) * (spec.frame_bytes or 0)
         if needed > free - self._resources.space.reserve_bytes:
-            text = f"{spec.expect} frames need {needed} bytes, {self._resources.space.text()}"
+            text = f"{count_text(spec.expect or 0, 'frame', 'need')} {needed} bytes, {self._resources.space.text()}"
             raise AcquisitionRefused(text, code="disk_full")
 
 

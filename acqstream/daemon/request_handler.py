@@ -15,7 +15,7 @@ from acqstream.daemon.announcer import Announcer
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.daemon.endpoints import Endpoints
-from acqstream.daemon.exit_text import fault_text
+from acqstream.daemon.exit_text import unexpected
 from acqstream.daemon.kept_settings import kept_entries, kept_summary
 from acqstream.daemon.mirror_inquiry import mirrors_of_running, read_stored_mirrors, with_recent
 from acqstream.daemon.open_queue import OpenQueue
@@ -23,7 +23,7 @@ from acqstream.daemon.open_requests import OpenRequests
 from acqstream.daemon.resources import Resources
 from acqstream.daemon.shutdown_file import ShutdownFile
 from acqstream.daemon.welcome import welcome
-from acqstream.errors import AcqStreamError, AcquisitionFailed, AcquisitionRefused, FrameRefused, ProtocolError
+from acqstream.errors import AcqStreamError, AcquisitionRefused, FrameRefused, ProtocolError
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import DaemonStatus
 from acqstream.protocol import requests
@@ -160,7 +160,7 @@ class RequestHandler:
     def fail(self, peer: Peer, fields: Mapping[str, Any], error: Exception) -> None:
         """Report a bug in the daemon that a message triggered. It ends the sender's acquisition and no other."""
         logger.error("unexpected error while handling a message of type %r", fields.get("t"), exc_info=error)
-        fault = AcquisitionFailed(fault_text(error))
+        fault = unexpected(error)
         dataset_id, acquisition = self._sender(peer, fields)
         if acquisition is not None:
             self._end_refused(acquisition, fault)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
-from acqstream.errors import ConfigError
+from acqstream.errors import AcqStreamError, ConfigError
+from acqstream.model.daemon_note import start_mark
+from acqstream.storage.lock import LOCK_NAME, DirectoryLock
 from acqstream.storage.path_trust import distrust
 from acqstream.storage.platform.capabilities import effective_user_id
+
+logger = logging.getLogger("acqstream.daemon")
 
 _MODE = 0o700
 _REMEDY = "remove it, or set `runtime` to a folder of your own (mode 0700, or 0750 to admit a group)"
@@ -47,3 +54,24 @@ def make_runtime_folder(folder: Path) -> None:
     reason = distrust(folder)
     if reason:
         raise ConfigError(f"runtime directory {folder} is not safe: {reason}; name another one as `runtime`")
+
+
+@contextlib.contextmanager
+def marked_start(runtime: Path, endpoint: str) -> Iterator[None]:
+    """While the block lasts, clients that find no daemon at the endpoint are told that one is starting."""
+    mark, lock = start_mark(runtime.absolute(), endpoint), None
+    try:
+        try:
+            make_runtime_folder(mark.parent)
+            mark.mkdir(mode=_MODE, exist_ok=True)
+            lock = DirectoryLock(str(mark))
+        except (AcqStreamError, OSError) as error:  # the endpoint is not usable, which it tells itself
+            logger.info("no mark of the start in %s: %s", mark, error)
+        yield
+    finally:  # also of a signal in the lines above
+        if lock is not None:
+            lock.close()
+        with contextlib.suppress(OSError):
+            if lock is not None:
+                (mark / LOCK_NAME).unlink()
+            mark.rmdir()

@@ -25,6 +25,7 @@ from acqstream.daemon.notifier_process import NotifierProcess
 from acqstream.daemon.reception import Reception
 from acqstream.daemon.request_handler import RequestHandler
 from acqstream.daemon.resources import Resources
+from acqstream.daemon.runtime_folder import marked_start
 from acqstream.daemon.service import Service
 from acqstream.daemon.shutdown_file import ShutdownFile
 from acqstream.daemon.supervisor import Supervisor
@@ -55,7 +56,7 @@ class Server:
         on_recovered: Callable[[], None] = lambda: None,
         log: Path | None = None,
     ) -> None:
-        with ExitStack() as undo:
+        with ExitStack() as undo, marked_start(config.runtime, config.endpoints[0]):
             self.directory = DataDirectory(config.data)
             undo.callback(self.directory.close)
             self._service = Service()

@@ -16,6 +16,7 @@ from acqstream.log.recent_groups import GroupTable
 from acqstream.mirrors.view_kinds import folder_of
 from acqstream.model.mirror_result import MAX_REASON_CHARACTERS, MirrorResult, MirrorState
 from acqstream.model.status import UnfinishedViewStatus, ViewStatus
+from acqstream.model.units import count_text
 from acqstream.model.view_spec import ViewSpec
 from acqstream.storage.disk import LocalDisk
 from acqstream.storage.lock import DirectoryLock
@@ -177,7 +178,7 @@ class ViewJob:
         has_all = progress.state is ViewState.WAITING and progress.cursor == count
         if progress.state is ViewState.COMPLETE or (has_all and not progress.waiting):
             return "complete"
-        kind = "tiles" if self.spec.is_pyramid else "pieces"
-        tiles = f", {progress.waiting} {kind} to be written" if progress.waiting else ""
+        kind = "tile" if self.spec.is_pyramid else "piece"
+        tiles = f", {count_text(progress.waiting, kind)} to be written" if progress.waiting else ""
         why = f"; {self.reason}" if progress.state is ViewState.HELD and self.reason else ""
-        return f"under way: {progress.cursor} of {count} frames{tiles}{why}"
+        return f"under way: {progress.cursor:,} of {count_text(count, 'frame')}{tiles}{why}"

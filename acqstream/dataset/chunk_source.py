@@ -63,7 +63,8 @@ class ChunkSource:
 
     @property
     def extent(self) -> str:
-        return f"{self._readers[0].spec.shape} {self._readers[0].spec.dtype}"
+        spec = self._readers[0].spec
+        return "no frame yet" if 0 in spec.shape and self.writing else f"{spec.shape} {spec.dtype}"
 
     def axis_values(self) -> Mapping[str, Sequence[AxisValue]]:
         return self._levels[0].axis_values()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,22 +35,28 @@ _BACKGROUND, _INK = (24, 24, 24), (224, 224, 224)
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A frame, or all tiles of one place together; pixels (Y, X), or (Y, X, 3) for RGB."""
+    """A frame, or all tiles of one place together; pixels (Y, X), or (Y, X, 3) for RGB.
+
+    bar: pixels of the scale bar, 0 without one; bar_text: its length.
+    """
 
     key: Mapping[str, AxisValue]
     pixels: NDArray[Any]
+    bar: int = 0
+    bar_text: str = ""
 
 
 def save_contact_sheet(dataset: Dataset, file: Path) -> int:
-    """Write a PNG with up to MAX_PICTURES frames, evenly chosen in order of arrival, and return their number.
+    """Write a PNG with up to MAX_PICTURES frames and their scale bars, and return their number.
 
-    The contrast is that of the channel, by the pixels of its pictures. Raises ConfigError without Pillow or if `file`
-    is not called .png, DatasetError before the first frame.
+    Frames are chosen evenly in order of arrival, as many of each channel; a bar needs a known size of a pixel. The
+    contrast is that of the channel, by the pixels of its pictures. Raises ConfigError without Pillow or if `file` is
+    not called .png, DatasetError before the first frame.
     """
     if file.suffix.lower() != ".png":
         raise ConfigError(f"{file}: a contact sheet is written to a file whose name ends in .png")
     image = import_optional("PIL.Image", "view")
-    pictures = [_shrunk(image, picture) for picture in choose_pictures(dataset)]
+    pictures = [_shrunk(image, picture, *_field_um(dataset, picture)) for picture in choose_pictures(dataset)]
     if not pictures:
         raise DatasetError(f"{dataset.path}: holds no frame yet, so there is nothing to see")
     limits: dict[AxisValue | None, list[tuple[float, float]]] = {}
@@ -58,7 +65,7 @@ def save_contact_sheet(dataset: Dataset, file: Path) -> int:
     shown = []
     for picture in pictures:
         lows, highs = zip(*limits[picture.key.get(CHANNEL)], strict=True)
-        shown.append(Picture(picture.key, _as_grey(picture.pixels, min(lows), max(highs))))
+        shown.append(replace(picture, pixels=_as_grey(picture.pixels, min(lows), max(highs))))
     _sheet(image, f"{dataset.path.name}  {' x '.join(map(str, dataset.shape))}  {dataset.dtype}", shown).save(
         file, "PNG"
     )
@@ -75,12 +82,16 @@ def choose_pictures(dataset: Dataset) -> Iterator[Picture]:
     if not dataset.has_frames or dataset.levels[0].is_stitched:
         yield from _pictures_of_level(dataset)
         return
-    keys = dataset.keys()
-    count = sum(1 for _ in keys)  # one at a time: a list of a million would take hundreds of megabytes
-    numbers = set(_evenly(count))
-    for number, key in enumerate(dataset.keys()):
-        if number in numbers:
+    # One key at a time: a list of a million would take hundreds of megabytes.
+    counts = Counter(key.get(CHANNEL) for key in dataset.keys())  # noqa: SIM118 - no mapping
+    channels = [[*counts][number] for number in _evenly(len(counts), MAX_PICTURES)]
+    numbers = {channel: set(_evenly(counts[channel], MAX_PICTURES // len(channels))) for channel in channels}
+    passed = Counter[AxisValue | None]()
+    for key in dataset.keys():  # noqa: SIM118 - no mapping
+        channel = key.get(CHANNEL)
+        if passed[channel] in numbers.get(channel, ()):
             yield Picture(key, dataset.read_frame(key))
+        passed[channel] += 1
 
 
 def _pictures_of_level(dataset: Dataset) -> Iterator[Picture]:
@@ -91,8 +102,13 @@ def _pictures_of_level(dataset: Dataset) -> Iterator[Picture]:
     values = array.values
     step = -(-max(len(axis.values) for axis in array.layout.pixels[:2]) // _MAX_PIXELS)
     thinned = (slice(None, None, step), slice(None, None, step))
-    for number in _evenly(math.prod(map(len, values.values()))):
-        position = _position(number, [*map(len, values.values())])
+    shape = [len(places) for name, places in values.items() if name != CHANNEL]
+    channels = _evenly(len(values.get(CHANNEL, (0,))), MAX_PICTURES)
+    chosen = [_position(number, shape) for number in _evenly(math.prod(shape), MAX_PICTURES // len(channels))]
+    if CHANNEL in values:
+        at = [*values].index(CHANNEL)
+        chosen = sorted((*one[:at], channel, *one[at:]) for one in chosen for channel in channels)
+    for position in chosen:
         key = {name: places[at] for (name, places), at in zip(values.items(), position, strict=True)}
         yield Picture(key, array[(*position, *thinned)])
 
@@ -106,19 +122,32 @@ def _position(number: int, shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(position))
 
 
-def _evenly(count: int) -> list[int]:
-    """Up to MAX_PICTURES numbers below `count`, the first and the last among them."""
-    n_pictures = min(count, MAX_PICTURES)
+def _evenly(count: int, max_count: int) -> list[int]:
+    """Up to max_count numbers below `count`, the first and the last among them."""
+    n_pictures = min(count, max_count)
     return [round(number * (count - 1) / max(n_pictures - 1, 1)) for number in range(n_pictures)]
 
 
-def _shrunk(image: Any, picture: Picture) -> Picture:
-    """The picture with means over the pixels that become one; small ones stay as they are."""
+def _field_um(dataset: Dataset, picture: Picture) -> tuple[float, ...]:
+    """The width of a picture in micrometres; empty if that is not known."""
+    full = dataset.levels[0]
+    is_frame = dataset.has_frames and not full.is_stitched
+    width = picture.pixels.shape[1] if is_frame else full.shape[full.axes.index("x")]
+    return (width * full.pixel_size_um,) if full.pixel_size_um else ()
+
+
+def _shrunk(image: Any, picture: Picture, field_um: float = 0.0) -> Picture:
+    """The picture with means over the pixels that become one, and a scale bar; small ones stay as they are."""
     height, width = picture.pixels.shape[:2]
     scale = min(1.0, SIDE / max(height, width))
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
     pixels = picture.pixels if picture.pixels.ndim == 3 else picture.pixels.astype(np.float32)
-    return Picture(picture.key, np.asarray(image.fromarray(pixels).resize(size, image.Resampling.BOX)))
+    small = Picture(picture.key, np.asarray(image.fromarray(pixels).resize(size, image.Resampling.BOX)))
+    if not field_um:
+        return small
+    digit = 10.0 ** math.floor(math.log10(field_um / 3))
+    bar_um = max(step * digit for step in (1, 2, 5) if step * digit <= field_um / 3)
+    return replace(small, bar=max(1, round(size[0] * bar_um / field_um)), bar_text=f"{bar_um:g} \xb5m")
 
 
 def _as_grey(pixels: NDArray[Any], low: float, high: float) -> NDArray[np.uint8]:
@@ -133,7 +162,7 @@ def _sheet(image: Any, title: str, pictures: Sequence[Picture]) -> Image:
     from PIL import ImageDraw
 
     columns = min(_COLUMNS, len(pictures))
-    lines = max(len(picture.key) for picture in pictures)
+    lines = max(len(picture.key) for picture in pictures) + any(picture.bar for picture in pictures)
     width = max(picture.pixels.shape[1] for picture in pictures)
     width = max(width, SIDE // 2)  # space for the text
     height = max(picture.pixels.shape[0] for picture in pictures) + lines * _LINE + _GAP
@@ -146,7 +175,12 @@ def _sheet(image: Any, title: str, pictures: Sequence[Picture]) -> Image:
         x, y = _GAP + column * (width + _GAP), _LINE + 2 * _GAP + row * (height + _GAP)
         sheet.paste(image.fromarray(picture.pixels), (x, y))
         text = "\n".join(f"{name} {value}" for name, value in picture.key.items())
-        draw.multiline_text((x, y + picture.pixels.shape[0] + 2), _printable(text), fill=_INK, spacing=2)
+        below = y + picture.pixels.shape[0] + 2
+        if picture.bar:
+            draw.rectangle((x, below + 4, x + picture.bar - 1, below + 6), fill=_INK)
+            draw.text((x + picture.bar + _GAP, below), picture.bar_text, fill=_INK)
+            below += _LINE
+        draw.multiline_text((x, below), _printable(text), fill=_INK, spacing=2)
     return sheet
 
 

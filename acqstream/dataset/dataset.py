@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +18,7 @@ from acqstream.dataset.frame_source import NDTiffSource
 from acqstream.dataset.level import Level
 from acqstream.dataset.opening import open_source
 from acqstream.dataset.source import Source
-from acqstream.errors import UnsupportedFeature
+from acqstream.errors import DatasetError, FileMissing, UnsupportedFeature, WaitTimeout
 from acqstream.model.axes import AxisValue
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.state import AcquisitionState
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import xarray
 
 DEFAULT_POLL_S = 0.02
+_OPEN_POLL_S = 0.05
 MAX_LISTED = 10_000_000
 
 _PLAIN = frozenset({int, str})
@@ -36,16 +38,35 @@ AskedValue = str | SupportsIndex
 """An axis value as users have them: integers of any library, enums."""
 
 
-def open_dataset(path: str | os.PathLike[str], *, follow_links: bool = False, stitched: bool = True) -> Dataset:
+def open_dataset(
+    path: str | os.PathLike[str], *, follow_links: bool = False, stitched: bool = True, wait_s: float = 0.0
+) -> Dataset:
     """Open the dataset at `path` for reading: its folder, the folder of a level, or a file in one of them; or its URL.
 
     follow_links=True reads files elsewhere that links in the dataset's folder name; else UnsupportedFeature names the
     link. The folder itself may be a link. stitched=False: each tile of a tiled NDTiff dataset is an image, with axes
-    row and column, at full resolution only; arrays in chunk formats are read as they are stored. Raises DatasetError if
-    the path is missing, UnknownFormat with the formats tried, and UnsupportedFeature or CorruptDataset for a dataset
-    that cannot be read.
+    row and column, at full resolution only; arrays in chunk formats are read as they are stored. wait_s: how long to
+    wait for the path and its first frame, where a run or a mirror is about to begin; 0: not at all. Raises DatasetError
+    if the path is missing, UnknownFormat with the formats tried, UnsupportedFeature or CorruptDataset for a dataset
+    that cannot be read, and WaitTimeout after wait_s.
     """
-    return Dataset(open_source(as_path(path), follow_links=follow_links, is_stitched=stitched))
+    place, until_s = as_path(path), time.monotonic() + wait_s
+    while True:
+        reason: Exception | None = None
+        try:
+            dataset = Dataset(open_source(place, follow_links=follow_links, is_stitched=stitched))
+            if wait_s <= 0 or dataset._has_items or not dataset.writing:
+                return dataset
+            dataset.close()
+        except (DatasetError, FileMissing) as error:
+            if wait_s <= 0 or isinstance(error, UnsupportedFeature):
+                raise
+            reason = error
+        if time.monotonic() >= until_s:
+            raise WaitTimeout(
+                f"{path} has no frame yet after {wait_s:g} s{f': {reason}' if reason else ''}"
+            ) from reason
+        time.sleep(_OPEN_POLL_S)
 
 
 class Dataset:
@@ -222,6 +243,13 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"<Dataset {self.format} {str(self.path)!r}, {self._source.extent}>"
+
+    @property
+    def _has_items(self) -> bool:
+        try:
+            return 0 not in self.shape
+        except DatasetError:  # no frame yet
+            return False
 
     def _frames(self, instead: str) -> NDTiffSource:
         """The source if it keeps single frames. Only this method refuses operations that arrays do not have."""

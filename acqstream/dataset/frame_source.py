@@ -19,6 +19,7 @@ from acqstream.model.axes import AxisValue
 from acqstream.model.metadata import time_in_text
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.state import AcquisitionState
+from acqstream.model.units import count_text
 from acqstream.storage.boundary import following_links
 
 
@@ -74,7 +75,7 @@ class NDTiffSource:
 
     @property
     def extent(self) -> str:
-        return f"{len(self._full)} frames"
+        return count_text(len(self._full), "frame")
 
     def axis_values(self) -> Mapping[str, Sequence[AxisValue]]:
         """Those of `keys`, row and column of tiles included."""

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from acqstream.dataset.chunk_source import ChunkSource
 from acqstream.dataset.frame_source import NDTiffSource
+from acqstream.errors import CorruptDataset, DatasetError, StorageError, UnknownFormat, UnsupportedFeature
 from acqstream.formats.ndtiff import NDTiffFormat
+from acqstream.formats.ndtiff.completion import STATE_NAME
+from acqstream.formats.ndtiff.mirror_records import VIEW_SUFFIX
 from acqstream.formats.registry import find_format
+from acqstream.model.state import AcquisitionState
 from acqstream.storage.boundary import following_links
+from acqstream.storage.json_file import read_json_object
+from acqstream.storage.remote_path import is_remote
 
 
 def open_source(path: Path, *, follow_links: bool, is_stitched: bool = True) -> NDTiffSource | ChunkSource:
@@ -16,6 +23,31 @@ def open_source(path: Path, *, follow_links: bool, is_stitched: bool = True) -> 
 
     is_stitched: tiles make up one picture; else each is an image, and lower levels, whose tiles differ, are left out.
     """
+    try:
+        return _open(path, follow_links=follow_links, is_stitched=is_stitched)
+    except DatasetError as error:
+        if isinstance(error, UnsupportedFeature) or not _has_begun(path):
+            raise
+        raise UnknownFormat(f"{path} has no frame yet; acqstream.open(path, wait_s=60) waits for the first") from error
+
+
+def _has_begun(path: Path) -> bool:
+    """Whether our writer has noted that a run, or a mirror, began here and goes on. It may have no frame yet."""
+    if is_remote(path):
+        return False
+    place = path.absolute()
+    with suppress(CorruptDataset, StorageError):
+        if read_json_object(place / STATE_NAME, is_ours=True).get("state") in [
+            state for state in AcquisitionState if state.writing
+        ]:
+            return True
+    with suppress(CorruptDataset, StorageError):
+        view = read_json_object(place.parent / f"{place.name}{VIEW_SUFFIX}" / "view.json", is_ours=True)
+        return not (view.get("cursor") or view.get("complete") or view.get("failed"))
+    return False
+
+
+def _open(path: Path, *, follow_links: bool, is_stitched: bool) -> NDTiffSource | ChunkSource:
     with following_links(follow_links):
         data_format = find_format(path)
         if not isinstance(data_format, NDTiffFormat):

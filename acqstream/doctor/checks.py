@@ -22,7 +22,7 @@ from acqstream.doctor import (
     virus_scanner,
 )
 from acqstream.doctor.examination import Examination
-from acqstream.doctor.verdict import CheckVerdict, unknown
+from acqstream.doctor.verdict import CheckVerdict, problem, unknown
 from acqstream.errors import AcqStreamError
 
 CHECKS: tuple[ModuleType, ...] = (
@@ -52,7 +52,7 @@ class CheckResult:
 
 
 def run_checks(examination: Examination, checks: tuple[ModuleType, ...] = CHECKS) -> Iterator[CheckResult]:
-    """Run the checks one after the other. One that fails is UNKNOWN, and ends no other."""
+    """Run the checks one after the other. One that fails is UNKNOWN, of a disk a PROBLEM; it ends no other."""
     for check in checks:
         gather: Callable[[Examination], Any] = check.gather
         judge: Callable[[Any], CheckVerdict] = check.judge
@@ -60,6 +60,9 @@ def run_checks(examination: Examination, checks: tuple[ModuleType, ...] = CHECKS
             facts = gather(examination)
         except (OSError, AcqStreamError) as error:
             why = getattr(error, "strerror", None) or error
-            yield CheckResult(check.NAME, unknown(f"This could not be checked: {why}."), {})
+            verdict = unknown(f"This could not be checked: {why}.")
+            if check in (disk_speed, free_space, file_system) and isinstance(error, OSError):
+                verdict = problem(f"The disk failed in this check: {why}.", "Look at the disk, or use another one.")
+            yield CheckResult(check.NAME, verdict, {})
             continue
         yield CheckResult(check.NAME, judge(facts), asdict(facts))

@@ -29,7 +29,8 @@ _NETWORK = (
     "ceph",
     "lustre",
 )
-_SMALL_FILES = ("vfat", "msdos", "fat", "fat16", "fat32")
+_SMALL_FILES = ("vfat", "msdos", "fat", "fat12", "fat16", "fat32")
+_NO_HOLES = ("exfat", "fuse.exfat")
 _IN_MEMORY = ("tmpfs", "ramfs")
 _BY_PROGRAM = ("fuse", "fuseblk")  # FUSE: NTFS and exFAT of older systems, and all kinds of folders
 _GOOD = ("ext4", "xfs", "NTFS")
@@ -47,6 +48,7 @@ class FileSystemFacts:
     is_remote: bool = False
     has_direct: bool = True
     has_reservation: bool = True
+    cached_reason: str = ""  # direct writes are taken, and go through a page cache
     failure: str = ""
 
 
@@ -64,6 +66,7 @@ def gather(examination: Examination) -> FileSystemFacts:
         is_remote=is_remote,
         has_direct=tried.has_direct,
         has_reservation=tried.has_reservation,
+        cached_reason=tried.cached_reason,
         failure=tried.failure,
     )
 
@@ -74,7 +77,7 @@ class _Trial:
     def __init__(self, disk: LocalDisk) -> None:
         self._disk = disk
         self.step = "create a folder"
-        self.failure = ""
+        self.failure = self.cached_reason = ""
         self.has_direct = self.has_reservation = True
 
     def run(self, folder: str) -> None:
@@ -90,6 +93,8 @@ class _Trial:
             self.step = "reserve space"
             self.has_reservation = disk.reserve(fd, 0, _RESERVED_BYTES)
             self._write(fd)
+            if self.has_direct:
+                self.cached_reason = FILES.why_cached(path)
         finally:
             disk.close(fd)
         self.step = "rename a file"
@@ -130,7 +135,8 @@ class _Trial:
 def judge(facts: FileSystemFacts) -> CheckVerdict:
     """What the daemon can do there."""
     kind = facts.kind or "The file system"
-    good = [one for one in _GOOD if one.lower() != facts.kind.lower()]
+    # fuseblk may be NTFS.
+    good = [one for one in _GOOD if one.lower() not in facts.kind.lower().replace("fuseblk", "ntfs")]
     remedy = f"Use a local disk with {', '.join(good[:-1])} or {good[-1]}, and copy datasets afterwards."
     if facts.failure:
         return problem(f"{kind}: {facts.failure}. Nothing can be recorded there.", "Look at the disk, or use another.")
@@ -138,6 +144,9 @@ def judge(facts: FileSystemFacts) -> CheckVerdict:
         return problem(f"{kind} is on the network: a cut cable or a busy server stops the recording.", remedy)
     if facts.kind.lower() in _SMALL_FILES:
         return problem(f"{kind} has no files above 4 GB, no reservation and no safe renaming.", remedy)
+    if facts.kind.lower() in _NO_HOLES:
+        text = f"{kind} has no holes and no safe renaming: files take their full length, which is long for WKW."
+        return warning(text, remedy)
     if facts.kind.lower() in _IN_MEMORY:
         return warning(f"{kind} is in memory: datasets are lost when the PC starts again.", remedy)
     if facts.kind.lower().partition(".")[0] in _BY_PROGRAM:
@@ -145,6 +154,10 @@ def judge(facts: FileSystemFacts) -> CheckVerdict:
     if not facts.has_direct:
         text = f"{kind} has no direct I/O here: frames go through the page cache, which costs speed and processor time."
         return warning(text, remedy)
+    if facts.cached_reason:
+        text = f"{kind} takes direct writes, but {facts.cached_reason}, which costs processor time."
+        plain = "`chattr +C` on the data directory while it is empty: the journal has the checksums."
+        return warning(text, plain if facts.kind == "btrfs" else remedy)
     if not facts.has_reservation:
         return warning(f"{kind} cannot reserve space: writes become slower while files grow.", remedy)
     return ok(f"{kind} takes direct writes and reserves space.")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from acqstream.doctor.examination import Examination
 from acqstream.doctor.verdict import CheckVerdict, ok, problem, warning
+from acqstream.model.units import count_text
 
 NAME = "daemon"
 
@@ -48,7 +49,7 @@ def gather(examination: Examination) -> RunningDaemonFacts:
 def judge(facts: RunningDaemonFacts) -> CheckVerdict:
     """The worst first."""
     if not facts.endpoint:
-        return ok("No daemon runs; create(data=DIR) starts one.")
+        return ok("No daemon answers; create(data=DIR) starts one.")
     if facts.stalled:
         return problem(f"The disk stalls: {'; '.join(facts.stalled)}.", "Look at the disk and its cable.")
     if facts.paused:
@@ -58,4 +59,7 @@ def judge(facts: RunningDaemonFacts) -> CheckVerdict:
     if facts.version != facts.own_version:
         text = f"The daemon at {facts.endpoint} is of version {facts.version}, this program of {facts.own_version}."
         return warning(text, "Restart the daemon when nothing is recorded: `acqstream shutdown`.")
-    return ok(f"The daemon at {facts.endpoint} writes to {facts.data}; {facts.acquisitions} acquisitions are open.")
+    return ok(
+        f"The daemon at {facts.endpoint} writes to {facts.data}; "
+        f"{count_text(facts.acquisitions, 'acquisition', 'are')} open."
+    )

@@ -1,6 +1,7 @@
 """What lies beside the lists of checksums in a container: the array that they are about. Pure.
 
-Lists and note are in the folder `acqstream-checksums` of a container, in every chunk format. Other software ignores it.
+Lists and note are in the folder `acqstream-checksums` of the view's folder, beside the container: other software takes
+what lies in a container for a member of it. Mirrors of earlier versions have the folder inside.
 A list is `NUMBER-NAME.sums`: later numbers supersede earlier ones; names keep processes apart that store at a time.
 """
 

@@ -39,10 +39,12 @@ class Plan:
     """The levels of an array, the full resolution first, and its members.
 
     A member is one of several arrays that a container holds in place of one: a position along `member_axes` each.
+    name: the dataset's, for viewers.
     """
 
     levels: tuple[ArraySpec, ...]
     member_axes: tuple[str, ...] = ()
+    name: str = "image"
 
     @property
     def full(self) -> ArraySpec:
@@ -135,6 +137,16 @@ class ChunkLayout(ABC):
     def slot_position(self, key: str, slot: int) -> Position | None:
         """The inverse of `key` and `slot`; None for a slot without a chunk in the grid."""
         raise NotImplementedError(f"{type(self).__name__} has no shards")
+
+    def encode_present(
+        self, level: int, position: Position, chunk: NDArray[np.generic], present: NDArray[np.bool_]
+    ) -> Encoded:
+        """As `encode`. present: the items that frames have, of one item along y, x and c; chunk has zeros elsewhere.
+
+        A layout that leaves out zeros overrides it: a black frame is stored, so that it is not missing.
+        """
+        del present
+        return self.encode(level, position, chunk)
 
     @abstractmethod
     def decode(self, level: int, position: Position, data: bytes, where: str) -> NDArray[np.generic]:

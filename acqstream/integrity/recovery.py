@@ -36,6 +36,7 @@ from acqstream.log.growing_journal import GrowingJournal
 from acqstream.log.journal_file import JournalContent, read_journal
 from acqstream.log.state_file import DatasetState, read_state, remove_receipt, write_state
 from acqstream.model.state import AcquisitionState
+from acqstream.model.units import count_text
 from acqstream.storage.append_file import AppendFile
 from acqstream.storage.disk import Disk, LocalDisk
 from acqstream.storage.read_file import ReadFile
@@ -152,7 +153,7 @@ class _Recovery:
         # The state last: if this is cut short before, it still says "running", and recovery starts again.
         reason = "the writer died" if self._state.state.writing else self._state.reason
         if self._state.state is not AcquisitionState.INTERRUPTED:
-            reason += f"; {self.report.published} frames were published"
+            reason += f"; {count_text(self.report.published, 'frame', 'were')} published"
         remove_receipt(self._disk, self._folder)
         write_state(
             self._disk,

@@ -27,7 +27,7 @@ class LogNotes:
     def __init__(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
         self.warnings: list[tuple[str, str, str]] = []  # code, text, time
-        self.stalls: list[Stall] = []
+        self._slow: list[SlowCall] = []
         self.warning_counts: dict[str, int] = {}
         self.n_stalls = 0
         self.stall_s = 0.0
@@ -79,15 +79,23 @@ class LogNotes:
             self._n_untold = len(self._refusals)
 
     def stall(self, slow: SlowCall) -> None:
-        """Note a disk call that stalled and has returned."""
+        """Note a disk call that stalled and has returned. Calls that overlap in time are one stall."""
+        text, joined_s, count = stall_text(slow, "took"), 0.0, len(self._slow)
         with self._lock:
-            self.n_stalls += 1
-            self.stall_s += slow.seconds
-        if len(self.stalls) >= MAX_STALLS:
-            return
-        began_at = datetime.fromtimestamp(slow.began_s, UTC).isoformat(timespec="milliseconds")
-        self.stalls.append(Stall(slow.call, slow.file, began_at, round(slow.seconds, 3)))
-        self.warn("disk_stalled", stall_text(slow, "took"))
+            while count < MAX_STALLS and self._slow and (both := self._slow[-1].joined(slow)) is not None:
+                joined_s, slow = joined_s + self._slow.pop().seconds, both
+            self.stall_s += slow.seconds - joined_s
+            self.n_stalls += not joined_s
+            if count < MAX_STALLS:
+                self._slow.append(slow)
+        if count < MAX_STALLS and not joined_s:
+            self.warn("disk_stalled", text)
+
+    @property
+    def stalls(self) -> list[Stall]:
+        """The first MAX_STALLS, each named after its oldest call, as `status` names it while it lasts."""
+        dates = [datetime.fromtimestamp(one.began_s, UTC).isoformat(timespec="milliseconds") for one in self._slow]
+        return [Stall(one.call, one.file, at, round(one.seconds, 3)) for one, at in zip(self._slow, dates, strict=True)]
 
     def unforced(self, folder: str) -> None:
         """Note that the file system cannot force the names of files."""

@@ -12,6 +12,7 @@ from acqstream.formats.ndtiff.layout import NDTiffLayout
 from acqstream.formats.ndtiff.placement import Page
 from acqstream.storage.disk import Disk
 from acqstream.storage.memory import PageMemory
+from acqstream.storage.platform import FILES
 from acqstream.storage.stack_file import StackFile
 
 
@@ -130,6 +131,8 @@ class Stacks:
 
     def _note_io(self, file: StackFile) -> None:
         self.io, self.io_why = file.io, file.buffered_reason
+        if file.direct and file.end and (why := FILES.why_cached(file.path)):
+            self.io, self.io_why = "buffered", why
 
     def _create(self) -> StackFile:
         name = self._layout().stack_name(self._next_number)

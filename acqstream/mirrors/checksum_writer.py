@@ -1,4 +1,4 @@
-"""Keeps the checksums of what a publisher stores, in a list of this process's own in the container."""
+"""Keeps the checksums of what a publisher stores, in a list of this process's own beside the container."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ _PAGE_ENTRIES = 4096  # waiting in memory at most; a page takes fewer than 16 Mi
 
 
 class ChecksumWriter:
-    """From any thread. Methods raise StorageError.
+    """From any thread. Methods raise StorageError. beside: the store of the view's folder; None: lists are in `store`.
 
     A chunk is added when it is stored. `flush` comes before the sync that makes chunks durable, and so do shapes and
     documents that name them: what is announced has its checksum.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, beside: Store | None) -> None:
         self._store = store
+        # A mirror of an earlier version keeps its lists inside.
+        self._lists = store if beside is None or store.size(NOTE_KEY) is not None else beside
         self._lock = threading.Lock()  # for all that follows
         self._entries: list[Entry] = []
         self._axes = 0
@@ -37,11 +39,14 @@ class ChecksumWriter:
 
     def announce(self, layout: ChunkLayout, *, is_new: bool) -> None:
         """Say what the lists are about, unless an earlier process has; is_new: the container has no chunk yet."""
-        if self._store.size(NOTE_KEY) is None:
+        if is_new and self._lists is not self._store:  # of a container that was removed
+            for name in list(self._lists.children(FOLDER)):
+                self._lists.delete(f"{FOLDER}/{name}")
+        if self._lists.size(NOTE_KEY) is None:
             levels = layout.plan.levels
             chunks = tuple(level.chunk_shape for level in levels)
             note = ChecksumNote(levels[0].axes, chunks, layout.needs == "in_place", is_new)
-            self._store.ensure(NOTE_KEY, note.encode())
+            self._lists.ensure(NOTE_KEY, note.encode())
 
     def begin(self, layout: ChunkLayout) -> None:
         """Choose the list, before the first `add`."""
@@ -49,7 +54,7 @@ class ChecksumWriter:
             if self._key:
                 return
             self.announce(layout, is_new=False)
-            numbers = (list_number(name) for name in self._store.children(FOLDER))
+            numbers = (list_number(name) for name in self._lists.children(FOLDER))
             self._axes = len(layout.plan.full.axes)
             self._key = list_key(max((number for number in numbers if number is not None), default=0) + 1, _new_name())
 
@@ -86,10 +91,16 @@ class ChecksumWriter:
                 self._entries.append(Entry(DOCUMENT, nowhere, key, 0, len(content), checksum))
 
     def flush(self, *, is_closed: bool = False) -> None:
-        """Write everything that was added; the caller syncs the store. is_closed: the container is complete."""
+        """Write everything that was added; `sync` forces it. is_closed: the container is complete."""
         with self._lock:
             if self._key and (self._entries or is_closed):
                 self._write(is_closed=is_closed)
+
+    def sync(self) -> None:
+        """Have the lists survive a power cut, before the caller syncs the container."""
+        self.flush()
+        if self._lists is not self._store:
+            self._lists.sync()
 
     def _add(self, entries: Sequence[Entry]) -> None:
         with self._lock:
@@ -103,10 +114,10 @@ class ChecksumWriter:
             is_last = is_closed and not rest
             page = [page_bytes(part, self._axes, is_closed=is_last)]
             try:
-                if "append" in self._store.capabilities:
-                    self._store.append(self._key, page)
+                if "append" in self._lists.capabilities:
+                    self._lists.append(self._key, page)
                 else:  # each page is a list of its own
-                    self._store.put(self._key, page)
+                    self._lists.put(self._key, page)
                     self._key = _key_after(self._key)
             except StorageError:
                 # A part of the page may be there: whatever follows it would look damaged.

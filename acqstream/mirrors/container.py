@@ -16,6 +16,7 @@ from typing import Any
 from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError, CorruptDataset, DatasetError, FileMissing, StorageError
+from acqstream.formats.checksum_note import FOLDER
 from acqstream.model.fields import Fields
 from acqstream.model.metadata import dump_ascii
 from acqstream.storage.atomic import replace_file
@@ -116,6 +117,7 @@ def remove_container(disk: Disk, folder: Path, note: MirrorNote | None, containe
         if container.exists():
             write_note(disk, folder, replace(note, plan=None))  # a killed process leaves a part of it
         remove_tree(disk, os.fspath(container))
+        remove_tree(disk, os.fspath(folder / FOLDER))
         try:
             disk.unlink(os.fspath(folder / NOTE_NAME))
         except OSError as error:

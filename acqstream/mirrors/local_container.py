@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from acqstream.mirrors.publisher import Publisher
 from acqstream.mirrors.watermark_publisher import WatermarkPublisher
 from acqstream.storage.disk import Disk
 from acqstream.storage.local_store import LocalStore
+from acqstream.views.checkpoint import view_folder
 
 
 def open_publisher(
@@ -25,19 +27,24 @@ def open_publisher(
     *,
     announced: Sequence[ArraySpec] = (),
     announces: bool = True,
+    name: str = "",
 ) -> ChunkWriter:
     """Create or resume a container. plan is that of the format; announces is False for one of several processes.
 
-    announced are the levels that a new container states; empty: those of the plan.
+    announced are the levels that a new container states; empty: those of the plan. name: the dataset's; "": as in the
+    container's name.
     Raises DatasetExists if the folder holds something else, CorruptDataset if its documents are damaged, StorageError.
     """
+    plan = replace(plan, name=name or container.name.removesuffix(found.suffix))
     layout = found.layout(plan, options)
     store = LocalStore(container, disk, temporary_folder=layout.temporary_folder)
     layout = layout.with_levels(announced) if announced else layout
+    lists = LocalStore(view_folder(container, "view"), disk)
     publisher: Publisher | WatermarkPublisher
     if isinstance(layout, WatermarkLayout):
-        publisher = WatermarkPublisher(layout, store, container.name, announces=announces)
+        publisher = WatermarkPublisher(layout, store, container.name, announces=announces, lists=lists)
     else:
-        publisher = Publisher(layout, store, LocalStore(container.parent, disk, makes_root=False), container.name)
+        beside = LocalStore(container.parent, disk, makes_root=False)
+        publisher = Publisher(layout, store, beside, container.name, lists)
     publisher.begin()
     return publisher

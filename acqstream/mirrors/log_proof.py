@@ -10,6 +10,7 @@ from acqstream.errors import ConfigError, DatasetError, StorageError
 from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.mirrors.comparison import Comparison, compare
 from acqstream.mirrors.container import MirrorNote, read_note
+from acqstream.model.units import count_text
 from acqstream.views.checkpoint import read_checkpoint, view_folder
 from acqstream.views.mirrored_dataset import id_of_summary, state_of
 
@@ -31,7 +32,7 @@ class LogProof:
         """Sentences for the report."""
         if self.dataset is None or not self.compared.frames or self.compared.different:
             return []
-        return [f"{self.compared.frames:,} frames {self.compared.claim} {self.dataset}"]
+        return [f"{count_text(self.compared.frames, 'frame')} {self.compared.claim} {self.dataset}"]
 
     @property
     def not_proved(self) -> list[str]:

@@ -124,6 +124,7 @@ def _make(part: MirrorTask, found: ChunkFormat[Any], reader: NDTiffReader) -> Ta
         OwnNamesDisk(),
         announced=announced,
         announces=False,
+        name=Path(job.dataset).name,
     )
     workers = Workers(job.budget.threads, f"mirror-{found.name}", lambda: True)
     try:

@@ -70,7 +70,7 @@ class MirrorView(RangeView):
         self._saved_tasks: SavedTasks | None = None
         self._mirror: OpenMirror | None = None
         self._warners: tuple[MirrorSpace, SpaceBound] | None = None  # stay after `close`, for their warnings
-        self._grown_s = self._shown_s = self._synced_s = self._idle_since_s = 0.0
+        self._grown_s = self._growth_took_s = self._shown_s = self._synced_s = self._idle_since_s = 0.0
         self._summary: dict[str, Any] = {}
         self.need: MemoryNeed | None = None
 
@@ -175,9 +175,11 @@ class MirrorView(RangeView):
             if now_s - self._synced_s >= UNSAVED_S:
                 self._synced_s = now_s
                 mirror.sync_new_chunks()
-        if now_s - self._grown_s >= GROW_INTERVAL_S:
-            self._grown_s = now_s
+        if now_s - self._grown_s >= GROW_INTERVAL_S * max(1.0, 16 * self._growth_took_s):
+            self._grown_s = now_s  # on a slow disk, shapes are announced for a quarter of the time at most
+            began_s = time.monotonic()
             mirror.grow()
+            self._growth_took_s = time.monotonic() - began_s
 
     def settle(self) -> bool:
         return self._mirror is None or self._mirror.settle()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from acqstream.arrays.array_plan import ArrayPlan
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.mosaic import Canvas
-from acqstream.errors import CannotResume, DatasetError
+from acqstream.errors import CannotResume, ConfigError, DatasetError
 from acqstream.formats.chunk_format import ChunkFormat
+from acqstream.formats.chunk_layout import ChunkLayout
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.chunk_plan import Budget, ChunkPlan
 from acqstream.mirrors.container import existing_shapes
@@ -65,9 +68,13 @@ class OpenMirror:
         axis = growing_axis(full) if chunk_format.announces_indices else None
         if axis is None and mosaic is not None and chunk_format.announces_indices:
             axis = full.outer[0] if chunk_format.names_picture else full.cut_axes[0]
-        announced = self.levels if axis is None else empty_levels(self.levels, axis)
         spaced = chunk_plan.plan.with_levels(self.levels)
-        self._writer = open_publisher(chunk_format, container, spaced, options, source.disk, announced=announced)
+        announced = empty_levels(self.levels, axis) if axis is not None else self.levels
+        if not chunk_format.announces_indices:
+            announced = _unannounced(chunk_format.layout(spaced, options), full.outer)
+        self._writer = open_publisher(
+            chunk_format, container, spaced, options, source.disk, announced=announced, name=source.dataset.name
+        )
         self._announced = existing_shapes(chunk_format.open, container, announced)  # of all levels
         self._synced_chunks = 0
         # Last, so that an error above leaves no threads.
@@ -199,6 +206,17 @@ class OpenMirror:
             "memory_bytes": self._max_bytes * self.n_processes,
             "peak_slabs": assembly.peak_slabs,
         }
+
+
+def _unannounced(layout: ChunkLayout, axes: Sequence[int]) -> tuple[ArraySpec, ...]:
+    """The levels before anything is announced. An axis that the container cannot grow along stays as planned."""
+    planned = layout.plan.full.shape
+    for axis in axes:
+        shorter = layout.with_levels(empty_levels(layout.plan.levels, axis))
+        with suppress(ConfigError):
+            shorter.check_growth(planned)
+            layout = shorter
+    return layout.plan.levels
 
 
 def _growth(chunk_plan: ChunkPlan, axis: int, announced: Sequence[Sequence[int]], mosaic: Canvas | None) -> GrowthRule:

@@ -26,7 +26,7 @@ from acqstream.mirrors.table_grid import table_grid
 from acqstream.storage.space_bound import SpaceBound
 from acqstream.views.base import ViewSource
 
-PARTIAL_S = 10.0
+PARTIAL_S = 8.0  # with SETTLE_S, and a second of a server's cache, clients see frames within 12 s
 SETTLE_S = 2.0
 ANNOUNCE_S = 0.5  # between two announcements, with all documents
 MAX_ROWS = 65_536  # taken at once
@@ -57,9 +57,8 @@ class OpenReferences:
         self._announced = 0
         self._caught_up_at = 0  # rows; before these are taken, announced chunks may lack frames that they had
         self._pending: int | None = None  # a size along the growing axis whose chunks are stored
-        self._settled_s = 0.0  # no server has an old chunk any longer
-        self._published_s = self._late_s = time.monotonic()
-        self._published_s -= ANNOUNCE_S
+        self._settled_s = 0.0  # no server has an old chunk any longer, and the next announcement may come
+        self._late_s = self._grown_s = time.monotonic()
         self._is_unannounced = True  # space or values have changed
         self._is_complete = False
 
@@ -129,7 +128,7 @@ class OpenReferences:
         if not self._is_caught_up or ready < self._announced:
             return  # an earlier process had stored more: it would be lost until its frames have come again
         size = self.grid.complete_size(ready)
-        if size <= self._announced and now_s - self._published_s >= PARTIAL_S:
+        if size <= self._announced and now_s - self._grown_s >= PARTIAL_S:  # a changed space alone shows no frame
             size = ready
         is_larger = size > self._announced
         if not is_larger and now_s - self._late_s < PARTIAL_S:
@@ -173,7 +172,7 @@ class OpenReferences:
         return self._write_all(self.unstored, time.monotonic() + WRITE_S)
 
     def _announce_when_due(self, now_s: float) -> None:
-        if self._pending is not None and now_s >= max(self._settled_s, self._published_s + ANNOUNCE_S):
+        if self._pending is not None and now_s >= self._settled_s:
             self._announce(self._pending)
 
     def renew_space(self, *, is_final: bool = False) -> None:
@@ -239,8 +238,11 @@ class OpenReferences:
         self._writer.announce(self._spec, self._announced, complete=complete)
         growing = self.grid.growing
         self._announced = 1 if growing is None else shape[growing]
+        now_s = time.monotonic()
+        self._settled_s = max(self._settled_s, now_s + ANNOUNCE_S)
+        if self._pending is not None:
+            self._grown_s = now_s
         self._pending, self._is_unannounced = None, False
-        self._published_s = time.monotonic()
 
     def _shape(self, planned: ArraySpec, size: int) -> tuple[int, ...]:
         """The shape with `size` indices of the growing axis."""

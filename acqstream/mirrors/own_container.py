@@ -9,7 +9,7 @@ from typing import Any
 
 from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.errors import CannotResume, DatasetError
-from acqstream.formats.checksum_note import NOTE_KEY
+from acqstream.integrity.verification.chunk_check import is_ours
 from acqstream.mirrors.container import (
     MirrorNote,
     check_place,
@@ -19,6 +19,7 @@ from acqstream.mirrors.container import (
     write_note,
 )
 from acqstream.storage.folder_tree import is_link
+from acqstream.storage.read_place import place_of
 from acqstream.views.base import ViewSource
 
 
@@ -51,7 +52,7 @@ class OwnContainer:
             # named by the folder of the checkpoint: a second mirror in the same format has a name of its own
             self.given = source.folder.with_suffix("").absolute()
         check_place(self.given, source.dataset)
-        if is_link(str(self.given)) and not (self.given / NOTE_KEY).is_file():
+        if is_link(str(self.given)) and not is_ours(place_of(self.given)):
             text = f"{self.given} is a link, and what it leads to is no mirror; it stays as it is: remove the link"
             raise DatasetError(text)
         self._note = note = read_own_note(source.folder, source.dataset_id, self.given, is_ours=source.is_ours)

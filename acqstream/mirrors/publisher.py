@@ -31,12 +31,15 @@ _LISTING_DELAY = (
 class Publisher:
     """Publishes the chunks of one container. Methods raise StorageError.
 
-    beside is the store of the folder around the container; None: listings beside the container are left out.
+    beside is the store of the folder around the container; None: listings beside the container are left out. lists is
+    that of the view's folder, for checksums; None: they are in the container.
     Several processes may publish the same container at a time: each stores other chunks, and only one calls `grow`,
     `set_space` and `finish`. One process alone fills a container with shards.
     """
 
-    def __init__(self, layout: ChunkLayout, store: Store, beside: Store | None, container_name: str) -> None:
+    def __init__(
+        self, layout: ChunkLayout, store: Store, beside: Store | None, container_name: str, lists: Store | None = None
+    ) -> None:
         self._layout = layout
         self._store = store
         self._beside = beside
@@ -49,7 +52,7 @@ class Publisher:
         self._listed: ArraySpec | None = None  # the full resolution in the listings
         self._is_settled = False  # the container was complete, and nothing was stored since
         self._shards: OpenShards | None = None
-        self._sums = ChecksumWriter(store)
+        self._sums = ChecksumWriter(store, lists)
 
     def begin(self) -> None:
         """Create the container, or resume the existing one.
@@ -80,15 +83,19 @@ class Publisher:
             self._put_due_listings()
         self._sums.announce(self._layout, is_new=found is None)
 
-    def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
-        """See ChunkLayout; from any thread."""
-        return self._layout.encode(level, position, chunk)
+    def encode(
+        self, level: int, position: Position, chunk: NDArray[np.generic], present: NDArray[np.bool_] | None = None
+    ) -> Encoded:
+        """See ChunkLayout, also for `present`; from any thread."""
+        if present is None:
+            return self._layout.encode(level, position, chunk)
+        return self._layout.encode_present(level, position, chunk, present)
 
     def store(self, level: int, position: Position, encoded: Encoded) -> None:
-        """Put a chunk: readers see all of it or nothing, also after a power cut; from any thread.
+        """Put a chunk: readers see all of it or nothing; from any thread.
 
-        It may lie beyond the shape: readers look for it after `grow`. One that is written in place is forced before
-        the shape is announced; readers may see a part of one inside the shape.
+        It may lie beyond the shape: readers look for it after `grow`, and it is forced before the shape is announced.
+        Readers may see a part of one that is written in place inside the shape.
         """
         self.store_together(level, [(position, encoded)])
 
@@ -126,7 +133,7 @@ class Publisher:
             self._sums.write(level, key, parts)
         else:
             for position, encoded in chunks:
-                self._store.put(key, encoded)
+                self._store.put_new(key, encoded)
                 stored.append((position, 0, encoded))
         for position, offset, content in stored:
             self._sums.add(level, position, (key, offset), content)
@@ -139,7 +146,7 @@ class Publisher:
         self._sums.flush()
         if self._shards is not None:
             self._shards.sync()
-        elif self._layout.needs == "in_place":
+        else:
             self._store.sync()  # a shape must not survive a power cut that its chunks do not; other threads may store
         with self._lock:
             levels = list(self._layout.plan.levels)
@@ -162,7 +169,7 @@ class Publisher:
 
     def sync(self) -> None:
         """When this returns, everything that was stored before survives a power cut; listings are up to date."""
-        self._sums.flush()
+        self._sums.sync()
         if self._shards is not None:
             self._shards.sync()
         self._store.sync()
@@ -228,7 +235,11 @@ class Publisher:
 
     def _put_member(self, member: Position) -> None:
         for key, content in self._layout.member_documents(member).items():
-            self._put_once(key, content)
+            if self._is_unsure or key in self._written:
+                self._put_once(key, content)
+            else:
+                self._store.put_new(key, [content])  # forced with the chunks that it describes
+                self._written[key] = content
 
     def _put_once(self, key: str, content: bytes) -> None:
         if self._written.get(key) != content:
@@ -236,8 +247,7 @@ class Publisher:
             self._written[key] = content
 
     def _put_documents(self, documents: Mapping[str, bytes]) -> None:
-        for key, content in documents.items():
-            self._store.ensure(key, content)
+        self._store.ensure_all(documents)
         self._announced = documents
 
     def _put_due_listings(self) -> None:

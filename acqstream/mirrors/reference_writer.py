@@ -109,10 +109,10 @@ class ReferenceWriter:
         self._put_scales(layout, announced)
         timeless = dict(layout.documents())
         self._layout = ReferenceLayout(note=replace(note, modified=time.time()))
-        for key, content in self._layout.documents():
-            if self._documents.get(key) != timeless[key] or complete:
-                self._store.put(key, [content])
-                self._documents[key] = timeless[key]
+        documents = dict(self._layout.documents())
+        changed = [key for key in documents if self._documents.get(key) != timeless[key] or complete]
+        self._store.ensure_all({key: documents[key] for key in changed})  # and what they name is forced with them
+        self._documents |= {key: timeless[key] for key in changed}
 
     def sync(self) -> None:
         """When this returns, everything that was stored survives a power cut."""
@@ -150,7 +150,7 @@ class ReferenceWriter:
                     self._scales[axis, number] = content
 
     def _put(self, key: str, content: bytes) -> None:
-        self._store.put(key, [content])
+        self._store.put_new(key, [content])
         self.stored_bytes += -(-len(content) // _BLOCK_BYTES) * _BLOCK_BYTES
 
     def _typed(self, spec: ArraySpec) -> ArraySpec:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import Position
@@ -29,16 +30,31 @@ class ChunkSink(Protocol):
     def stored_with(self, level: int, position: Position) -> Hashable:
         """Equal for chunks of a slab that one call should store: their bytes alternate in a file."""
 
-    def encode(self, level: int, position: Position, chunk: NDArray[Any]) -> Encoded: ...
+    def encode(self, level: int, position: Position, chunk: NDArray[Any], present: NDArray[np.bool_]) -> Encoded: ...
     def store_together(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None: ...
 
 
 class _Chunk(NamedTuple):
-    """A chunk of a slab, by its position in the grid and in the slab."""
+    """A chunk of a slab, by its position in the grid and in the slab. bits: its planes, or pieces of them."""
 
     slab: Slab
     position: Position
     local: Position
+    bits: int
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """The planes with all their pixels: an item for each, and one along y, x and c."""
+        slab, grid = self.slab, self.slab.buffer.grid
+        found = np.zeros(
+            [size if axis in grid.outer else 1 for axis, size in enumerate(grid.spec.chunk_shape)], np.bool_
+        )
+        for plane in range(grid.planes):
+            bits = self.bits & ((1 << grid.pieces) - 1) << plane * grid.pieces
+            if bits and not bits & ~slab.filled:
+                inside = dict(zip(grid.outer, grid.local(plane), strict=True))
+                found[tuple(inside.get(axis, 0) % size for axis, size in enumerate(found.shape))] = True
+        return found
 
 
 class SlabTasks:
@@ -69,7 +85,7 @@ class SlabTasks:
         ends: those of a mosaic's picture in this level. The slab must not change from here on.
         """
         due = [
-            _Chunk(slab, position, local)
+            _Chunk(slab, position, local, bits)
             for position, local, bits in slab.buffer.grid.chunks(slab.key, ends)
             if bits & slab.filled  # a chunk without any plane is not stored
         ]
@@ -119,7 +135,8 @@ class SlabTasks:
             if self._open.get(level) is run:
                 del self._open[level]
         encoded = [
-            (position, self._writer.encode(level, position, slab.buffer.chunk(local))) for slab, position, local in run
+            (one.position, self._writer.encode(level, one.position, one.slab.buffer.chunk(one.local), one.present))
+            for one in run
         ]
         try:
             if not self._workers.wait_for_disk():

@@ -30,10 +30,18 @@ class WatermarkPublisher:
     """Publishes the chunks of one container, as `Publisher` does. Methods raise StorageError.
 
     announces: False for one of several processes that store other chunks of the same container: none of them knows
-    which rows are complete.
+    which rows are complete. lists: see Publisher.
     """
 
-    def __init__(self, layout: WatermarkLayout, store: Store, container_name: str, *, announces: bool = True) -> None:
+    def __init__(
+        self,
+        layout: WatermarkLayout,
+        store: Store,
+        container_name: str,
+        *,
+        announces: bool = True,
+        lists: Store | None = None,
+    ) -> None:
         self._layout = layout
         self._store = store
         self._container_name = container_name
@@ -42,7 +50,7 @@ class WatermarkPublisher:
         self._lock = threading.RLock()  # for `_layout`, `_is_complete` and `_listed`
         self._is_complete = False
         self._listed: dict[Position, tuple[Extent, ...]] = {}  # extents in the listing of each member
-        self._sums = ChecksumWriter(store)
+        self._sums = ChecksumWriter(store, lists)
         self._parts_lock = threading.Lock()
         self._parts: set[tuple[int, Position, int]] = set()  # level, member and part of documents that exist
         self._marks = Watermarks([layout.row_chunks(level) for level in range(len(layout.plan.levels))], self._rows_of)
@@ -57,8 +65,11 @@ class WatermarkPublisher:
             self._put_note(self._layout, is_complete=False)
         self._sums.announce(self._layout, is_new=found is None)
 
-    def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
-        """See ChunkLayout; from any thread."""
+    def encode(
+        self, level: int, position: Position, chunk: NDArray[np.generic], present: NDArray[np.bool_] | None = None
+    ) -> Encoded:
+        """See ChunkLayout; from any thread. These formats leave out no zeros."""
+        del present
         return self._layout.encode(level, position, chunk)
 
     @property
@@ -88,7 +99,7 @@ class WatermarkPublisher:
                 self._sums.write(level, key, parts)
                 continue
             for position, encoded in group:
-                self._store.put(key, encoded)
+                self._store.put_new(key, encoded)
                 self._sums.add(level, position, (key, 0), encoded)
         for place in places:
             self._marks.end(level, place)
@@ -103,8 +114,7 @@ class WatermarkPublisher:
             layout = replace(before, plan=before.plan.with_shapes(shapes))
             rows = self._marks.all()
             if self._is_complete:  # members without a progress document would count as empty from now on
-                for member in before.plan.members():
-                    self._put_progress(member, before.all_rows())
+                self._put_progress(dict.fromkeys(before.plan.members(), before.all_rows()))
             self._sync(layout)
             self._announce(layout, rows)
             self._put_note(layout, is_complete=False)
@@ -120,8 +130,7 @@ class WatermarkPublisher:
             known = tuple(own.with_values(new) for own, new in zip(before, spaced, strict=True))
             if tuple(spaced) != known:  # listings have no values of places
                 self._listed.clear()
-                for member, extents in listed.items():
-                    self._put_listing(layout, member, extents)
+                self._put_listings(layout, listed)
             self._put_note(layout, is_complete=False)
 
     def sync(self) -> None:
@@ -130,7 +139,7 @@ class WatermarkPublisher:
             if self._announces:
                 self._sync(self._layout)
             else:
-                self._sums.flush()
+                self._sums.sync()
                 self._store.sync()
 
     def finish(self, levels: Sequence[ArraySpec]) -> None:
@@ -143,11 +152,10 @@ class WatermarkPublisher:
             ]
             layout = before.with_levels(final)
             self._listed.clear()  # they may state another voxel size
-            self._sums.flush()
+            self._sums.sync()
             self._store.sync()
             visible, rows = set(layout.visible_members()), layout.all_rows()
-            for member in visible:
-                self._put_listing(layout, member, layout.visible_extents(member, rows))
+            self._put_listings(layout, {member: layout.visible_extents(member, rows) for member in visible})
             self._store.sync()
             for member in before.plan.members():
                 if member not in visible:  # announced before, and its frames will not come
@@ -159,6 +167,7 @@ class WatermarkPublisher:
                 self._sums.begin(layout)
                 self._sums.add_documents(layout.documents(complete=True))
             self._sums.flush(is_closed=not was_complete)
+            self._sums.sync()
             self._store.sync()
 
     def _rows_of(self, member: Position) -> Rows:
@@ -172,10 +181,9 @@ class WatermarkPublisher:
     def _sync(self, layout: WatermarkLayout) -> None:
         raised = self._marks.take_raised()  # before: more may be stored meanwhile
         try:
-            self._sums.flush()
+            self._sums.sync()
             self._store.sync()
-            for member, rows in raised.items():
-                self._put_progress(member, rows)
+            self._put_progress(raised)
             self._announce(layout, raised)
         except BaseException:
             self._marks.put_back(raised)
@@ -183,23 +191,21 @@ class WatermarkPublisher:
 
     def _announce(self, layout: WatermarkLayout, members: Mapping[Position, Rows]) -> None:
         """Put the listings of these members; their rows are forced already."""
-        for member, rows in members.items():
-            extents = layout.visible_extents(member, rows)
-            if any(extent != NOTHING for extent in extents):
-                self._put_listing(layout, member, extents)
+        extents = {member: layout.visible_extents(member, rows) for member, rows in members.items()}
+        self._put_listings(layout, {one: found for one, found in extents.items() if {*found} - {NOTHING}})
         self._store.sync()
 
-    def _put_listing(self, layout: WatermarkLayout, member: Position, extents: tuple[Extent, ...]) -> None:
-        if self._listed.get(member) == extents:
-            return
-        for level in range(len(layout.plan.levels)):  # every level of what it names can be opened
-            for part, extent in enumerate(extents):
-                if extent != NOTHING:
+    def _put_listings(self, layout: WatermarkLayout, members: Mapping[Position, tuple[Extent, ...]]) -> None:
+        changed = {one: extents for one, extents in members.items() if self._listed.get(one) != extents}
+        for member, extents in changed.items():
+            for level, (part, extent) in itertools.product(range(len(layout.plan.levels)), enumerate(extents)):
+                if extent != NOTHING:  # every level of what it names can be opened
                     self._ensure_part(layout, level, member, part)
-        self._store.ensure(layout.listing_key(member), layout.listing(member, extents, self._container_name))
+        name = self._container_name
+        self._store.ensure_all({layout.listing_key(one): layout.listing(one, at, name) for one, at in changed.items()})
         if len(self._listed) >= _MAX_KNOWN:
             self._listed.clear()
-        self._listed[member] = extents
+        self._listed |= changed
 
     def _ensure_part(self, layout: WatermarkLayout, level: int, member: Position, part: int) -> None:
         """When this returns, the document of a part exists."""
@@ -208,11 +214,16 @@ class WatermarkPublisher:
                 return
             if len(self._parts) >= _MAX_KNOWN:
                 self._parts.clear()
-            self._store.ensure(*layout.part_document(level, member, part))
+            key, content = layout.part_document(level, member, part)
+            if self._store.size(key) is None:
+                self._store.put_new(key, [content])  # forced with its chunks, or with the listing that names it
+            else:
+                self._store.ensure(key, content)
             self._parts.add((level, member, part))
 
-    def _put_progress(self, member: Position, rows: Rows) -> None:
-        self._store.ensure(self._layout.progress_key(member), self._layout.progress(rows))
+    def _put_progress(self, members: Mapping[Position, Rows]) -> None:
+        layout = self._layout
+        self._store.ensure_all({layout.progress_key(one): layout.progress(rows) for one, rows in members.items()})
 
     def _put_note(self, layout: WatermarkLayout, *, is_complete: bool) -> None:
         for key, content in layout.documents(complete=is_complete).items():

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 MAX_ENDPOINTS = 16
+STARTING = "the daemon is starting"
+
+
+def start_mark(runtime: Path, endpoint: str) -> Path:
+    """The folder that a daemon has locked while it starts, and has no socket yet."""
+    port, socket = endpoint.rpartition(":")[2], Path(endpoint.removeprefix("ipc://"))
+    return runtime / f"{port}.starting" if port.isdigit() else socket.with_suffix(".starting")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

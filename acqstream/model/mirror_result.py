@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from acqstream.model.fields import Fields
+from acqstream.model.units import count_text
 
 MirrorState = Literal["running", "complete", "interrupted", "failed", "left_out", "unfinished"]
 MIRROR_STATES: tuple[MirrorState, ...] = get_args(MirrorState)
@@ -55,8 +56,9 @@ class MirrorResult:
         state = self.state.replace("_", " ")
         if self.state == "left_out":
             return f"{state}: {self.reason}"
-        of = "" if self.complete else f" of {self.published:,}"
-        count = f", {self.frames:,}{of} frames" if self.complete or self.published else ""
+        of = "" if self.complete else f"{self.frames:,} of "
+        frames = count_text(self.frames if self.complete else self.published, "frame")
+        count = f", {of}{frames}" if self.complete or self.published else ""
         return f"{state}{count}" + (f": {self.reason}" if self.reason else "")
 
     def as_dict(self) -> dict[str, Any]:

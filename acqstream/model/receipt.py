@@ -22,6 +22,8 @@ END_STATES: Mapping[str, AcquisitionState] = {
 """The state that a receipt's status stands for."""
 _REASONS = 3  # of frames without pixels, in a sentence
 _LINES = 9  # of a printed receipt, and one more
+CTRL_C = "canceled by Ctrl-C"
+"""The reason of runs that Ctrl-C ended. Their status is "error", as a canceled run cannot be resumed."""
 UNFORCED = "written, but not forced to the disk"
 """The reason of missing frames that a failing disk may have lost: they were published and are not durable."""
 
@@ -104,6 +106,11 @@ class Receipt:
         return self.status == "completed" and undeclared <= 0 and self.sent in (None, self.stored + self.skipped)
 
     @property
+    def is_canceled(self) -> bool:
+        """True when its user ended it before its last frame."""
+        return self.status == "canceled" or (self.status, self.reason) == ("error", CTRL_C)
+
+    @property
     def sentence(self) -> str:
         """How the run ended, as page, commands and notices say it: "complete; 2 frames skipped: camera lost it"."""
         numbers = max(sum(gap.count for gap in self.missing), (self.sent or 0) - self.stored)
@@ -112,8 +119,9 @@ class Receipt:
         known = dict.fromkeys(reasons) if 0 in counts.values() else {}  # they cannot be told apart
         why = f": {', '.join([*known][:_REASONS])}{' and more' if len(known) > _REASONS else ''}" if known else ""
         parts = [f"{count_text(count, 'frame')} {what}{why}" for what, count in counts.items() if count]
-        head = "complete" if self.complete else "incomplete" if self.status == "completed" else self.status
-        return "; ".join([f"{head}: {self.reason}" if self.reason else head, *parts])
+        head: str = "complete" if self.complete else "incomplete" if self.status == "completed" else self.status
+        ending = self.reason if self.reason == CTRL_C else f"{head}: {self.reason}" if self.reason else head
+        return "; ".join([ending, *parts])
 
     def __str__(self) -> str:
         sent = "" if self.sent is None else f" of {self.sent:,} sent"

@@ -33,7 +33,7 @@ class DaemonTotals:
 
     frames_received, frames_published and frames_durable count frames with pixels, frames_skipped the numbers that
     producers declared as never coming. frames_missing counts numbers that had no frame when an acquisition ended and
-    were not declared. payload_bytes are pixel bytes published. stalls counts disk calls that took longer than a second,
+    were not declared. payload_bytes are pixel bytes published. stalls counts times when disk calls took over a second,
     and stall_s adds up their seconds. warnings counts by `WarningCode`, ended counts acquisitions by the status of
     their receipt. publish_latency and durable_latency are from received to published, and to durable.
     """

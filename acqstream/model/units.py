@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+_SINGULAR = {"are": "is", "were": "was", "have": "has", "do": "does", "need": "needs"}
 _DECIMAL = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -32,6 +33,7 @@ def duration_text(seconds: float) -> str:
     return f"{seconds // 86400} d {seconds % 86400 // 3600} h"
 
 
-def count_text(count: int, noun: str) -> str:
-    """A count with its noun: "1 frame", "1,200 frames"."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+def count_text(count: int, noun: str, verb: str = "") -> str:
+    """A count with its noun, and perhaps a verb: "1 frame", "1,200 frames", "1 frame is", "2 frames are"."""
+    one = f"{count:,} {noun} {_SINGULAR.get(verb, verb)}" if count == 1 else f"{count:,} {noun}s {verb}"
+    return one.rstrip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from acqstream.model.daemon_note import STARTING
 from acqstream.model.receipt import END_STATES, Receipt
 from acqstream.model.status import AcquisitionStatus, DaemonStatus, EndedStatus
 
@@ -31,7 +32,7 @@ class EndedRun:
     @property
     def is_good(self) -> bool:
         """True if the run ended as its user wanted: completed with every frame, or canceled."""
-        return self.receipt is not None and (self.receipt.complete or self.receipt.status == "canceled")
+        return self.receipt is not None and (self.receipt.complete or self.receipt.is_canceled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,11 @@ class DaemonView:
     running: tuple[AcquisitionStatus, ...] = ()
     ended: tuple[EndedRun, ...] = ()
     told: tuple[EndedStatus, ...] = ()
+
+    @property
+    def is_starting(self) -> bool:
+        """True if no daemon answers because it is starting."""
+        return self.status is None and self.why.startswith(STARTING)
 
     def following(
         self,

@@ -1,6 +1,6 @@
-"""Parses the headers of image streams of other programs: `array-1.0`, and the numpy recipe of pyzmq's documentation.
+"""Parses the headers of image streams of other programs: `array-1.0`, Odin's live view, and the recipe of pyzmq.
 
-Both are two parts, a JSON header and the raw pixels. Source: docs/streams.md, "The messages".
+All are two parts, a JSON header and the raw pixels. Source: docs/streams.md, "The messages".
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ _SEARCHED = {
     "htype": re.compile(r'"htype"\s*:\s*\[?\s*"([^"]*)"'),
     "type": re.compile(r'"type"\s*:\s*"([^"]*)"'),
     "dtype": re.compile(r'"dtype"\s*:\s*"([^"]*)"'),
-    "shape": re.compile(r'"shape"\s*:\s*\[([\d,\s]{1,80})\]'),
+    "shape": re.compile(r'"shape"\s*:\s*\[([\d,\s"]{1,80})\]'),
     "frame": re.compile(r'"frame"\s*:\s*(\d{1,19})(?!\d)'),
+    "frame_num": re.compile(r'"frame_num"\s*:\s*(\d{1,19})(?!\d)'),
+    "compression": re.compile(r'"compression"\s*:\s*"([^"]*)"'),
+    "dataset": re.compile(r'"dataset"\s*:\s*"([^"]*)"'),
     "endianness": re.compile(r'"endiann?ess"\s*:\s*"(\w*)"'),
     "encoding": re.compile(r'"encoding"\s*:\s*"([^"]*)"'),
 }
@@ -38,14 +41,16 @@ class ArrayHeader:
     """The pixels of one message of a stream, as its header describes them.
 
     dtype is a numpy type string with its byte order; shape counts slowest first. frame is the sender's counter, None
-    where it has none. encoding names a compression, empty for raw pixels. broken: not JSON, only the needed fields
-    were found. metadata is the rest of the header; for a broken one its text.
+    where it has none. encoding names a compression, empty for raw pixels. dataset is that of a sender which sends
+    several, each with its own counter. broken: not JSON, only the needed fields were found. metadata is the rest of
+    the header; for a broken one its text.
     """
 
     dtype: str
     shape: tuple[int, ...]
     frame: int | None = None
     encoding: str = ""
+    dataset: str = ""
     broken: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
@@ -73,6 +78,8 @@ def parse_array_header(raw: bytes) -> ArrayHeader:
     if not isinstance(fields, dict):
         raise ProtocolError(f"stream header must be a JSON object, not {_shown(fields)}")
     known = {"htype", "type", "dtype", "shape", "frame", "endianness", "endianess", "encoding"}
+    if _is_odin(fields):
+        known |= {"frame_num", "compression", "dsize"}
     return _header_of(fields, metadata={name: value for name, value in fields.items() if name not in known})
 
 
@@ -84,8 +91,8 @@ def _searched(text: str) -> dict[str, Any]:
         match = pattern.search(head) or pattern.search(tail)
         if match:
             fields[name] = match[1]
-    if "frame" in fields:
-        fields["frame"] = int(fields["frame"])
+    for name in fields.keys() & {"frame", "frame_num"}:
+        fields[name] = int(fields[name])
     if "shape" in fields:
         fields["shape"] = [int(side) for side in re.findall(r"\d+", fields["shape"])]
     if not fields:
@@ -93,7 +100,24 @@ def _searched(text: str) -> dict[str, Any]:
     return fields
 
 
+def _is_odin(fields: Mapping[str, Any]) -> bool:
+    """Return True for a header of odin-data's LiveViewPlugin."""
+    return "frame_num" in fields and not fields.keys() & {"htype", "frame"}
+
+
+def _from_odin(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields as array-1.0 has them: Odin writes the sides as texts, and names its C++ types."""
+    shape, kind = fields.get("shape"), fields.get("dtype")
+    if isinstance(shape, list):
+        shape = [int(one) if isinstance(one, str) and re.fullmatch("[0-9]{1,18}", one) else one for one in shape]
+    kind = "float32" if kind == "float" else kind
+    encoding = "" if fields.get("compression") == "none" else fields.get("compression")
+    return {**fields, "frame": fields["frame_num"], "type": kind, "shape": shape, "encoding": encoding}
+
+
 def _header_of(fields: Mapping[str, Any], *, metadata: Mapping[str, Any], broken: bool = False) -> ArrayHeader:
+    if is_odin := _is_odin(fields):
+        fields = _from_odin(fields)
     htype = fields.get("htype")
     if isinstance(htype, list) and len(htype) == 1:
         htype = htype[0]
@@ -105,6 +129,7 @@ def _header_of(fields: Mapping[str, Any], *, metadata: Mapping[str, Any], broken
         shape=_shape(fields.get("shape")),
         frame=_frame(fields.get("frame")),
         encoding=encoding if isinstance(encoding, str) else _shown(encoding),
+        dataset=str(fields.get("dataset")) if is_odin else "",
         broken=broken,
         metadata=metadata,
     )

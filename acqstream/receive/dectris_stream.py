@@ -33,6 +33,8 @@ _MAX_PIXEL_BYTES = 2**30
 _MAX_CHANNELS = 64
 _MAX_TEXT = 64 * 1024  # characters of plain fields, as JSON
 _MAX_DEPTH = 16
+# SIMPLON's bit_depth_image can only be read: the sums of several short exposures have 32 bits, single ones 8 or 16.
+_16_BIT_IMAGES = "set the detector's `auto_summation` (SIMPLON, config) to false, so that images have 16 bits"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +126,12 @@ def check_start(start: SeriesStart) -> None:
 
 
 def _check_kind(shape: tuple[int, ...], dtype: str) -> None:
+    plain = np.dtype(dtype).newbyteorder("<")
+    if plain.kind in "ui" and plain.itemsize > 2:
+        text = f"DECTRIS image of {plain.name} cannot be stored: acqstream stores uint8 and uint16; {_16_BIT_IMAGES}"
+        raise ProtocolError(text, code="dtype_unsupported")
     try:
-        pixel_type_of(np.dtype(dtype).newbyteorder("<").str, shape)
+        pixel_type_of(plain.str, shape)
     except ValueError as error:
         raise ProtocolError(str(error), code="dtype_unsupported") from error
     if len(shape) != 2:

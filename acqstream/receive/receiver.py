@@ -12,6 +12,7 @@ import zmq
 
 from acqstream.errors import ConfigError
 from acqstream.model.receipt import Receipt
+from acqstream.model.units import count_text
 from acqstream.receive.dectris_recorder import DectrisRecorder
 from acqstream.receive.dectris_stream import require_cbor
 from acqstream.receive.recorder import Recorder, StreamTally
@@ -37,7 +38,7 @@ def receive_stream(
     with zmq.Context() as context, _socket(context, settings) as socket:
         try:
             _record(socket, recorder, settings, stop)
-            recorder.end("stopped" if stop.is_set() else f"{settings.frames} frames were sent")
+            recorder.end("stopped" if stop.is_set() else f"{count_text(settings.frames or 0, 'frame', 'were')} sent")
         except BaseException as error:
             recorder.fail(error)
             raise

@@ -22,6 +22,7 @@ from acqstream.receive.stream_settings import StreamSettings
 UNACKNOWLEDGED = (
     "unacknowledged_stream: the sender gets no acknowledgements; frames that it dropped show only in its frame counter"
 )
+_ONE_DATASET = "let the sender send one dataset (dataset_name of Odin's LiveViewPlugin)"
 _LOG = logging.getLogger(__name__)
 
 
@@ -68,6 +69,7 @@ class Recorder:
         self._counter = StreamCounter()
         self._run: Run | None = None
         self._kind: tuple[tuple[int, ...], str] | None = None  # shape and stored dtype of the open dataset
+        self._source = ""  # the sender's dataset that it records
 
     @property
     def recording(self) -> bool:
@@ -80,6 +82,10 @@ class Recorder:
             if len(parts) != 2:
                 raise ProtocolError(f"a message of {len(parts)} parts; expected a header and the pixels")
             header = parse_array_header(bytes(parts[0]))
+            if self._run is not None and header.dataset != self._source:  # which has a counter of its own
+                text = f"frame {header.frame} is of {header.dataset!r}, {self._source!r} is recorded; {_ONE_DATASET}"
+                self._refuse(None, text)
+                return
             image = _image(header, parts[1])
         except ProtocolError as error:
             self._refuse(header.frame if header else None, str(error))
@@ -130,7 +136,7 @@ class Recorder:
             buffer_mb=settings.buffer_mb,
         )
         run.refused.is_raised = False
-        self._run, self._kind = run, kind
+        self._run, self._kind, self._source = run, kind, header.dataset
         self.tally.warn("unacknowledged_stream", UNACKNOWLEDGED.partition(": ")[2])
         if header.frame is None:
             self.tally.warn("no_counter", "the sender does not count frames; frames that it drops cannot be detected")

@@ -54,6 +54,12 @@ class Disk(Protocol):
     def sync_directory(self, path: str) -> bool | None:
         """Force the names in a folder. False where the file system cannot; see `force_names`."""
 
+    def open_file_system(self, folder: str) -> int | None:
+        """A descriptor for `sync_file_system`, which reports errors from now on; None where it cannot do that."""
+
+    def sync_file_system(self, fd: int) -> None:
+        """Force all files and names of a file system; fd is from `open_file_system`."""
+
     def free_bytes(self, path: str) -> int: ...
 
 

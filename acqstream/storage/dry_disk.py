@@ -49,3 +49,6 @@ class DryDisk(LocalDisk):
 
     def sync_directory(self, path: str) -> None:
         return
+
+    def open_file_system(self, folder: str) -> None:
+        return

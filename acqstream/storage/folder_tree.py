@@ -7,13 +7,14 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from acqstream.errors import DiskFullAtSync, StorageError
 from acqstream.storage.atomic import TEMPORARY_SUFFIX, has_content
 from acqstream.storage.disk import Disk
 from acqstream.storage.platform import FILES
 from acqstream.storage.platform.capabilities import is_junction
+from acqstream.storage.unforced_files import force_each
 from acqstream.storage.whole_file import WholeFiles
 
 _LINK_TEXT = "it is a link, and what it leads to stays as it is: remove the link, or put a folder in its place"
@@ -56,38 +57,54 @@ class FolderTree:
         content: Sequence[bytes | memoryview],
         length: int | None = None,
         tail: Sequence[bytes | memoryview] = (),
+        *,
+        is_forced: bool = True,
     ) -> None:
         """Write or replace a complete file; readers see the old content or the new, never a part.
 
-        The content is forced on return, the name when `sync` has returned. No other thread may put the same file at the
-        same time. A length beyond the content leaves a hole, with `tail` after it.
+        The content is forced on return unless the caller does that, the name when `sync` has returned. No other thread
+        may put the same file at the same time. A length beyond the content leaves a hole, with `tail` after it.
         """
-        path = f"{folder}/{name}"
-        temporary = self._temporary(path)
-        try:
+        temporary = self._temporary(f"{folder}/{name}")
+        with self._writing(temporary, f"{folder}/{name}"):
             try:
-                self._files.make(temporary, content, length, tail)
+                self._files.make(temporary, content, length, tail, is_forced=is_forced)
             except FileExistsError:  # from a process that crashed
                 self._disk.unlink(temporary)
-                self._files.make(temporary, content, length, tail)
-            self._disk.replace(temporary, path)
-        except OSError as error:
-            with contextlib.suppress(OSError):  # the first error counts
-                self._disk.unlink(temporary)
-            raise StorageError.wrap(error, path, "cannot write") from error
-        with self._lock:
-            self._unsynced.add(folder)
+                self._files.make(temporary, content, length, tail, is_forced=is_forced)
+        self.place(temporary, folder, name)
 
-    def put_new(self, folder: str, name: str, content: bytes) -> None:
-        """As `put`, unless the file exists with this content."""
+    def stage(self, folder: str, name: str, content: bytes) -> str:
+        """Write a file for `place`, and return its temporary name; it is not forced."""
+        temporary = self._temporary(f"{folder}/{name}")
+        with self._writing(temporary, f"{folder}/{name}"):
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.unlink(temporary)  # from a process that crashed
+            self._files.make(temporary, [content], is_forced=False)
+        return temporary
+
+    def place(self, temporary: str, folder: str, name: str) -> None:
+        """Give a file with a temporary name its own one."""
+        with self._writing(temporary, f"{folder}/{name}"):
+            self._disk.replace(temporary, f"{folder}/{name}")
+        self.mark_unsynced(folder)
+
+    def has(self, folder: str, name: str, content: bytes) -> bool:
+        """Return whether the file exists with this content; if so, the next `sync` forces its name."""
         try:
             is_stored = has_content(f"{folder}/{name}", content)
         except OSError as error:
             raise StorageError.wrap(error, f"{folder}/{name}", "cannot read") from error
-        if not is_stored:
+        if is_stored:
+            self.mark_unsynced(folder)
+        return is_stored
+
+    def put_new(self, folder: str, name: str, content: bytes) -> bool:
+        """As `put`, unless the file exists with this content; return whether it was put."""
+        is_put = not self.has(folder, name, content)
+        if is_put:
             self.put(folder, name, [content])
-            return
-        self.mark_unsynced(folder)
+        return is_put
 
     def mark_unsynced(self, folder: str) -> None:
         """Let the next `sync` force the folder: the process that changed it may not have done so."""
@@ -105,20 +122,41 @@ class FolderTree:
         with self._lock:
             self._unsynced.add(folder)
 
-    def sync(self) -> None:
-        """Force the names of all files that were put before."""
+    def sync(self, force_files: Callable[[int], bool] = lambda _: False) -> None:
+        """Force the names of all files that were put before.
+
+        force_files is called first, with the number of folders; it returns True if it has forced their names too.
+        """
         # Swapped under the lock, forced outside it: a stalled disk must not block threads that put files.
         with self._lock:
             unsynced, self._unsynced = self._unsynced, set()
         remaining = set(unsynced)
-        try:
-            for folder in sorted(unsynced):
+
+        def force(folder: str) -> None:
+            try:
                 self._disk.sync_directory(folder)
-                remaining.discard(folder)
-        except OSError as error:
+            except OSError as error:
+                raise DiskFullAtSync.wrap(error, folder, "cannot force the folder") from error
+            remaining.discard(folder)
+
+        try:
+            if force_files(len(unsynced)):
+                remaining.clear()
+            else:
+                force_each(sorted(unsynced), force)
+        finally:
             with self._lock:
                 self._unsynced |= remaining
-            raise DiskFullAtSync.wrap(error, folder, "cannot force the folder") from error
+
+    @contextlib.contextmanager
+    def _writing(self, temporary: str, path: str) -> Iterator[None]:
+        """Turn an OSError into a StorageError of `path`, and remove the temporary file."""
+        try:
+            yield
+        except OSError as error:
+            with contextlib.suppress(OSError):  # the first error counts
+                self._disk.unlink(temporary)
+            raise StorageError.wrap(error, path, "cannot write") from error
 
     def _temporary(self, path: str) -> str:
         if not self._temporary_folder:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NoReturn
 
 from acqstream.errors import StorageError
@@ -63,7 +63,12 @@ class HttpStore:
     def put(self, key: str, content: Content) -> None:
         self._refuse("whole")
 
+    put_new = put
+
     def ensure(self, key: str, content: bytes) -> None:
+        self._refuse("whole")
+
+    def ensure_all(self, documents: Mapping[str, bytes]) -> None:
         self._refuse("whole")
 
     def append(self, key: str, content: Content) -> int:

@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from acqstream.errors import StorageError
@@ -103,9 +103,33 @@ class LocalStore:
         self._tree.put(folder, name, content)
         self._unforced.discard(f"{folder}/{name}")  # what was appended to the old file is gone
 
+    def put_new(self, key: str, content: Content) -> None:
+        folder, name = self._make_folder(key)
+        path = f"{folder}/{name}"
+        if os.path.lexists(path):
+            self.put(key, content)
+            return
+        self._tree.put(folder, name, content, is_forced=False)
+        self._unforced.add(path, sum(map(len, content)))
+        self._unforced.relieve()
+
     def ensure(self, key: str, content: bytes) -> None:
         folder, name = self._make_folder(key)
-        self._tree.put_new(folder, name, content)
+        if not self._tree.put_new(folder, name, content):
+            self._unforced.add(f"{folder}/{name}", len(content))  # its writer may not have forced it
+
+    def ensure_all(self, documents: Mapping[str, bytes]) -> None:
+        staged: list[tuple[str, str, str]] = []
+        for key, content in documents.items():
+            folder, name = self._make_folder(key)
+            path = f"{folder}/{name}"
+            if not self._tree.has(folder, name, content):
+                path = self._tree.stage(folder, name, content)
+                staged.append((path, folder, name))
+            self._unforced.add(path, len(content))
+        self._unforced.force_all()
+        for file in staged:
+            self._tree.place(*file)
 
     def append(self, key: str, content: Content) -> int:
         folder, name = self._make_folder(key)
@@ -164,8 +188,7 @@ class LocalStore:
 
     def sync(self) -> None:
         # Contents first: a name must not survive a power cut that its content does not.
-        self._unforced.force_all()
-        self._tree.sync()
+        self._tree.sync(self._unforced.force_all)
 
     def _open(self, key: str) -> ReadFile | None:
         try:
@@ -223,10 +246,15 @@ class LocalStore:
         with self._lock:
             if path in self._fixed:
                 return
-            if os.path.exists(path):
+            first = b"".join(head)
+            # A head without a tail is never changed: it shows whether a power cut has spared the file.
+            is_checked = bool(first) and not tail
+            key = path.removeprefix(f"{self.url}/")
+            kept = (self.size(key), self.get(key, 0, len(first))) if is_checked else (length, first)
+            if os.path.exists(path) and kept == (length, first):
                 self._tree.mark_unsynced(folder)  # an earlier process may not have forced its name
             else:
-                self._tree.put(folder, name, head, length, tail)
+                self._tree.put(folder, name, head, length, tail, is_forced=not is_checked)
             if len(self._fixed) >= _MAX_KNOWN:
                 self._fixed.clear()
             self._fixed.add(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from acqstream.errors import StorageError
 from acqstream.storage.store import ALL_CAPABILITIES, Capability, Content, Run, byte_range, check_key, require
@@ -49,8 +49,15 @@ class MemoryStore:
         with self._lock:
             self._objects[check_key(key)] = bytearray().join(content)
 
+    def put_new(self, key: str, content: Content) -> None:
+        self.put(key, content)
+
     def ensure(self, key: str, content: bytes) -> None:
         self.put(key, [content])
+
+    def ensure_all(self, documents: Mapping[str, bytes]) -> None:
+        for key, content in documents.items():
+            self.ensure(key, content)
 
     def append(self, key: str, content: Content) -> int:
         require(self, "append", "append")

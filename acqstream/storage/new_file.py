@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from acqstream.errors import DatasetError, DatasetExists, StorageError
 from acqstream.storage.disk import Disk, write_all
@@ -78,6 +78,11 @@ class NewFile(io.RawIOBase):
             self._disk.truncate(self._descriptor, size)
         return size
 
+    def take_failure(self) -> OSError | None:
+        """The failure, which this file forgets: the error's traceback names the file, and a cycle would keep both."""
+        failure, self.failure = self.failure, None
+        return failure
+
     @contextmanager
     def _noting(self) -> Iterator[None]:
         try:
@@ -119,10 +124,9 @@ def new_file(disk: Disk, path: Path, *, min_bytes: int = 0, is_replaced: bool = 
     except BaseException as error:
         with contextlib.suppress(OSError):
             disk.unlink(temporary)
-        failure = file.failure or (error if type(error) is OSError else None)
-        if failure is None or isinstance(error, KeyboardInterrupt):
+        if isinstance(error, KeyboardInterrupt) or (file.failure is None and type(error) is not OSError):
             raise
-        raise StorageError.wrap(failure, str(path), "cannot write") from error
+        raise StorageError.wrap(cast("OSError", file.take_failure() or error), str(path), "cannot write") from error
 
 
 def _check_space(disk: Disk, path: Path, min_bytes: int) -> None:

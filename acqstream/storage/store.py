@@ -7,7 +7,7 @@ words in `capabilities` name further abilities.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, Protocol
 
 from acqstream.errors import ConfigError
@@ -73,8 +73,17 @@ class Store(Protocol):
         The caller keeps `content` unchanged until the return. Two threads must not put the same key at a time.
         """
 
+    def put_new(self, key: str, content: Content) -> None:
+        """As `put`, for an object that no stored document names yet.
+
+        If it does not exist, it is forced by `sync`, with others; until then a power cut may leave a part of it.
+        """
+
     def ensure(self, key: str, content: bytes) -> None:
         """Put a small object unless it has this content already. `sync` makes it durable in both cases."""
+
+    def ensure_all(self, documents: Mapping[str, bytes]) -> None:
+        """As `ensure` for each of them; they and all objects before are forced together, before any gets its key."""
 
     def append(self, key: str, content: Content) -> int:
         """Add `content` to the end of an object, which is made if it does not exist; the offset where it begins.

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from acqstream.storage.disk import Disk, force_names
@@ -26,6 +26,13 @@ class SlowCall:
     file: str
     began_s: float
     seconds: float
+
+    def joined(self, other: SlowCall) -> SlowCall | None:
+        """The time of both together, named after the older one; None if they do not overlap."""
+        first, second = sorted((self, other), key=lambda one: one.began_s)
+        if second.began_s >= first.began_s + first.seconds:
+            return None
+        return replace(first, seconds=max(first.seconds, second.began_s - first.began_s + second.seconds))
 
 
 class WatchedDisk:
@@ -117,6 +124,12 @@ class WatchedDisk:
             self.has_unforced_names = True
             self._on_unforced(path)
         return is_forced
+
+    def open_file_system(self, folder: str) -> int | None:
+        return self._inner.open_file_system(self.folder.at(folder))
+
+    def sync_file_system(self, fd: int) -> None:
+        self._watch("syncfs", self.folder.path, lambda: self._inner.sync_file_system(fd))
 
     def free_bytes(self, path: str) -> int:
         return self._watch("statvfs", path, lambda: self._inner.free_bytes(self.folder.at(path)))

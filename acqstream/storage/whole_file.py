@@ -35,15 +35,19 @@ class WholeFiles:
         content: Sequence[bytes | memoryview],
         length: int | None = None,
         tail: Sequence[bytes | memoryview] = (),
+        *,
+        is_forced: bool = True,
     ) -> None:
-        """Write a new file and force it. A length beyond the content leaves a hole; `tail` comes last.
+        """Write a new file and force it, unless the caller does. A length beyond the content leaves a hole.
+
+        `tail` comes last.
 
         Raises OSError; a part of the file may exist then.
         """
         total = sum(len(part) for part in content)
         if self._can_direct and length is None and total >= MIN_DIRECT_BYTES:
             try:
-                self._make_direct(path, content, total)
+                self._make_direct(path, content, total, is_forced)
                 return
             except OSError as error:
                 if error.errno != errno.EINVAL:
@@ -58,11 +62,12 @@ class WholeFiles:
             write_all(self._disk, fd, content, 0)
             if tail and length is not None:
                 write_all(self._disk, fd, tail, length - sum(map(len, tail)))
-            self._disk.fdatasync(fd)
+            if is_forced:
+                self._disk.fdatasync(fd)
         finally:
             self._disk.close(fd)
 
-    def _make_direct(self, path: str, content: Sequence[bytes | memoryview], total: int) -> None:
+    def _make_direct(self, path: str, content: Sequence[bytes | memoryview], total: int, is_forced: bool) -> None:
         fd = self._disk.open(path, create=True, direct=True)
         try:
             self._disk.reserve(fd, 0, total)
@@ -75,7 +80,8 @@ class WholeFiles:
                 offset += filled
             if total % BLOCK_BYTES:
                 self._disk.truncate(fd, total)
-            self._disk.fdatasync(fd)
+            if is_forced:
+                self._disk.fdatasync(fd)
         finally:
             self._disk.close(fd)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -23,13 +24,14 @@ class SavedPoint(NamedTuple):
 
 
 class Checkpoints:
-    """last: the last checkpoint on the disk, None before the first. Used by one thread at a time.
+    """last: the last checkpoint on the disk, None before the first; took_s: to write it. Used by one thread at a time.
 
     `point` returns where the view is; it is asked after the view has written, as pieces written meanwhile count.
     """
 
     def __init__(self, files: ViewFolder) -> None:
         self.last: SavedPoint | None = None
+        self.took_s = 0.0
         self._files = files
         self._thread: CheckpointThread[SavedPoint] = CheckpointThread()
 
@@ -42,9 +44,11 @@ class Checkpoints:
     def write(self, reader: NDTiffReader, view: View, point: Callable[[], SavedPoint]) -> None:
         """As `save`, also where nothing has changed."""
         self.note(waits=True)
+        began_s = time.monotonic()
         state = view.save()
         current = point()
         self._files.write(self._checkpoint(reader, current, state))
+        self.took_s = time.monotonic() - began_s
         self.last = current
 
     def begin(self, reader: NDTiffReader, view: View, point: Callable[[], SavedPoint]) -> None:
@@ -56,8 +60,10 @@ class Checkpoints:
         checkpoint = self._checkpoint(reader, current, state)
 
         def write() -> None:
+            began_s = time.monotonic()
             force()
             self._files.write(checkpoint)
+            self.took_s = time.monotonic() - began_s
 
         self._thread.begin(write, current)
 

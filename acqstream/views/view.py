@@ -27,6 +27,7 @@ from acqstream.formats.ndtiff.folders import container_of
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.log.recent_groups import RecentGroups
 from acqstream.model.mirror_result import MAX_REASON_CHARACTERS, MirrorResult, MirrorState
+from acqstream.model.units import count_text
 from acqstream.storage.disk import Disk, LocalDisk
 from acqstream.views.base import RangeView, View
 from acqstream.views.checkpoint import view_folder
@@ -82,8 +83,9 @@ class _CheckpointClock:
         self.saved_at_s = time.monotonic()
         self._sooner: int = SOONER**deaths
 
-    def is_due(self, now_s: float) -> bool:
-        return now_s - self.saved_at_s >= CHECKPOINT_INTERVAL_S / self._sooner
+    def is_due(self, now_s: float, took_s: float) -> bool:
+        """took_s: of the last checkpoint. On a slow disk they are rarer, and take a quarter of the time at most."""
+        return now_s - self.saved_at_s >= CHECKPOINT_INTERVAL_S / self._sooner * max(1.0, 4 * took_s)
 
 
 class ViewRun:
@@ -206,7 +208,7 @@ class ViewRun:
         if isinstance(error, DatasetError) and (made := self.view.made) is not None:  # its own files are missing
             is_gone |= not made.exists()
         gone = "; the folder of the dataset or of the mirror was renamed, moved or deleted" if is_gone else ""
-        taken = f"after {self._taker.cursor} frames: " if self._taker.cursor else ""
+        taken = f"after {count_text(self._taker.cursor, 'frame')}: " if self._taker.cursor else ""
         return f"{taken}{kind}{error}{gone}"
 
     def _fail(self, error: Exception) -> None:
@@ -256,7 +258,7 @@ class ViewRun:
     def _go_on(self, state: ViewState, now_s: float) -> None:
         """Be in this state until the next step, and save what is due."""
         self.state = state
-        if self._clock.is_due(now_s) and self._may_read() and self._feed is not None:
+        if self._clock.is_due(now_s, self._checkpoints.took_s) and self._may_read() and self._feed is not None:
             self._clock.saved_at_s = now_s
             save = self._checkpoints.save if self._recent is None else self._checkpoints.begin  # frames may pass by
             save(self._feed.reader, self.view, self._point)

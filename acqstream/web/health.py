@@ -10,7 +10,7 @@ def trouble_of(view: DaemonView) -> str:
     """Return one line about what keeps the daemon from recording; "" if nothing does."""
     status = view.status
     if status is None:
-        return f"no daemon answers: {view.why}".splitlines()[0]
+        return (view.why if view.is_starting else f"no daemon answers: {view.why}").splitlines()[0]
     for one in status.acquisitions:
         if one.stall:
             return f"{one.name}: the disk stalls: {one.stall}".splitlines()[0]

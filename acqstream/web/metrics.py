@@ -109,7 +109,7 @@ def _total_metrics(totals: DaemonTotals) -> Iterator[Metric]:
         ("frames_skipped", "Frame numbers declared as never coming.", totals.frames_skipped),
         ("frames_missing", "Frame numbers that had no frame at the end.", totals.frames_missing),
         ("payload_bytes", "Pixel bytes published.", totals.payload_bytes),
-        ("disk_stalls", "Disk calls that took longer than a second.", totals.stalls),
+        ("disk_stalls", "Times when disk calls took longer than a second.", totals.stalls),
         ("disk_stall_seconds", "Time that these calls took.", totals.stall_s),
     ):
         yield CounterMetricFamily(f"acqstream_{name}", text, value=value)

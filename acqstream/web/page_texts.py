@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from acqstream.model.daemon_note import STARTING
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import AcquisitionStatus, DaemonStatus, SpaceLevel, ViewStatus
@@ -33,7 +34,7 @@ def page_texts(
     """
     is_away = view.status is None or (silence_s or 0.0) >= DAEMON_SILENT_S
     runs = [run_texts(one, frames_per_s.get(one.dataset_id), not is_away) for one in view.running]
-    trouble = [_silence_text(silence_s)] if is_away else [*daemon_trouble(view)]
+    trouble = [_silence_text(view, silence_s)] if is_away else [*daemon_trouble(view)]
     trouble += [(one["alarm_level"], one["alarm"]) for one in runs if one["alarm"]]
     trouble.sort(key=lambda one: one[0] != BAD)  # the worst first
     recording = [one for one in runs if one["state"] in (*_WRITING, AcquisitionState.PAUSED)]
@@ -130,7 +131,7 @@ def is_silent(run: AcquisitionStatus, frames_per_s: float | None) -> bool:
 
 def forecast_text(seconds_left: float | None, frames_left: int | None) -> str:
     """For example "full in 2 h 10 min, about 156,000 more frames"."""
-    frames = "" if frames_left is None else f"about {rounded(frames_left):,} more frames"
+    frames = "" if frames_left is None else f"about {count_text(rounded(frames_left), 'more frame')}"
     if seconds_left is None:
         return f"space for {frames}" if frames else "space lasts: not known yet"
     return ", ".join(filter(None, (f"full in {duration_text(seconds_left)}", frames)))
@@ -226,7 +227,9 @@ def _title(trouble: list[tuple[str, str]], summary: str) -> str:
     return f"⚠ {trouble[0][1]}"
 
 
-def _silence_text(silence_s: float | None) -> tuple[str, str]:
+def _silence_text(view: DaemonView, silence_s: float | None) -> tuple[str, str]:
+    if view.is_starting:
+        return WARN, STARTING
     if silence_s is None:
         return BAD, "no daemon answers"
     duration = f"{int(silence_s)} s" if silence_s < 60 else duration_text(silence_s)

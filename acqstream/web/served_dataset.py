@@ -181,7 +181,7 @@ class ServedDataset:
             virtual_layout = kind.make(plate or planned, cut)
         except ConfigError as error:
             raise DatasetError(f"{self.path}: cannot be served as {layout}: {error}") from error
-        virtual_layout = announce(virtual_layout, sizes, labels)
+        virtual_layout = announce(virtual_layout, sizes, labels, self.path.name)
         if plate is not None:
             virtual_layout = virtual_layout.with_members([*virtual_layout.plan.members()])
         virtual = VirtualArray(kind, virtual_layout, self.path.name, is_final)

@@ -77,13 +77,15 @@ def choose_cut(
     return ChunkCut(sides, n_levels)
 
 
-def announce(layout: ChunkLayout, sizes: Mapping[str, int], labels: Mapping[str, Sequence[str]]) -> ChunkLayout:
-    """The layout with announced sizes along the axes of the frames, and the names of places."""
+def announce(
+    layout: ChunkLayout, sizes: Mapping[str, int], labels: Mapping[str, Sequence[str]], name: str
+) -> ChunkLayout:
+    """The layout with announced sizes along the axes of the frames, the names of places and that of the dataset."""
     levels = []
     for level in layout.plan.levels:
         shape = tuple(sizes.get(name, size) for name, size in zip(level.axes, level.shape, strict=True))
         levels.append(replace(level, shape=shape, labels=labels))
-    return layout.with_levels(levels)
+    return replace(layout, plan=replace(layout.plan, name=name)).with_levels(levels)
 
 
 def _zarr_options(cut: ChunkCut) -> OmeZarrOptions:

@@ -11,7 +11,7 @@ from acqstream.cli.main import main
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
 
 
-VERBS = "serve simulate receive status stop shutdown service wait info view mirror verify repair keys bench doctor"
+VERBS = "demo serve simulate receive status stop shutdown service wait info view mirror verify repair keys bench doctor"
 
 
 @pytest.mark.parametrize("verb", VERBS.split())

@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 from acqstream.cli.main import main
+from acqstream.model.state import AcquisitionState
 from acqstream.model.status import AcquisitionStatus, DaemonStatus, LoadStatus, UnfinishedViewStatus, ViewProcessStatus
 
 RUNNING = AcquisitionStatus(
@@ -83,6 +85,25 @@ def test_a_run_that_waits_and_a_disk_that_stands_still(
     out = capsys.readouterr().out
     assert "cells: PAUSED: no space" in out
     assert "cells: the disk stalls: fdatasync of a.tif" in out
+
+
+@pytest.mark.parametrize("state", [*AcquisitionState])
+def test_everything_fits_80_columns(
+    state: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, path = "細胞 " + "n" * 96, "/data/" + "/".join(["folder of somebody"] * 20)
+    big, why = 10**12, "it stands " + "still " * 40
+    mirror = replace(MIRROR, path=path, behind=1, reason=why, mirror="m" * 32)
+    run = replace(RUNNING, name=name, state=state, io="buffered", io_why=why, transport_why=why, stall=why, paused=why)
+    run = replace(run, sent=big, received=big, published=big, durable=big - 1, queue_frames=1, queue_bytes=big)
+    answer = daemon(run, RUNNING, replace(run, warnings=(("x", why, ""),) * 9), left_out={"mirrors": 1, "warnings": 2})
+    answer = replace(answer, data=path, endpoint="ipc://" + path, views=ViewProcessStatus(mirrors=(mirror,) * 3))
+    assert show(monkeypatch, replace(answer, load=LoadStatus(processor_percent=1.0, disk="d" * 90))) == 0
+    out = capsys.readouterr().out
+    assert [line for line in out.splitlines() if cell_len(line) > 80] == []
+    assert [part for part in ("1 frames", "1 mirrors", "1 warnings") if f" {part}" in out] == []
+    assert "".join(path.split()) in "".join(out.split())  # folded, and complete
+    assert out.count("細胞") > 10
 
 
 def test_the_load(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -137,7 +137,7 @@ with acqstream.create("cells", endpoint=sys.argv[1], buffer_mb=4, patience_s=5) 
                 what()
             except ProtocolError as error:
                 print(error, flush=True)
-        assert "1 frames put" in repr(run) and (run.next, run.receipt, run.name) == (1, None, "cells")
+        assert "1 frame put" in repr(run) and (run.next, run.receipt, run.name) == (1, None, "cells")
         assert run.transport and run.path
         sys.exit(3)
     forked.set()

@@ -492,8 +492,8 @@ def test_a_run_says_how_far_it_is(daemon):
         run.put(GRAY, time=0)
         with run._state.condition:  # also while others hold its lock, as in a debugger
             run._state.condition.wait_for(lambda: run._state.cursors.published == 1, WAIT_S)
-            assert repr(run) == "<Run 'cells', 1 frames put, 1 published, running>"
-    assert repr(run) == "<Run 'cells', 1 frames put, 1 published, completed>"
+            assert repr(run) == "<Run 'cells', 1 frame put, 1 published, running>"
+    assert repr(run) == "<Run 'cells', 1 frame put, 1 published, completed>"
     run = start(daemon)
     daemon.say(fatal("internal"), Closed(replace(daemon._receipt(daemon_close(daemon)), status="failed")))
     with pytest.raises(AcquisitionFailed):

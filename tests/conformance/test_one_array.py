@@ -17,11 +17,13 @@ import acqstream
 from acqstream.dataset.dataset import Dataset
 from acqstream.errors import AcqStreamError
 from acqstream.formats.registry import chunk_format
+from acqstream.integrity.verification.chunk_check import verify_chunks
 from acqstream.log.log import Log
 from acqstream.model.axes import AxisValue
 from acqstream.views.view_progress import ViewState
-from tests.conformance.frame_runs import RUNS, FrameRun
-from tests.log.make_frames import Frame, start_log
+from tests.conformance.frame_runs import RUNS, FrameRun, grid, without
+from tests.log import make_frames
+from tests.log.make_frames import Frame, frame_of, start_log, write_log
 from tests.mirrors.mirror_cases import finish, halved, run_of
 
 FORMATS: Mapping[str, Mapping[str, Any]] = {
@@ -129,6 +131,25 @@ def test_the_dataset(tmp_path: Path, run: FrameRun) -> None:
         check(ds, run)
         assert ds.levels[0].missing_count == run.missing
         assert len(ds.levels[0].missing()) == run.missing
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_black_frames_are_not_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Frames 2 to 5 are black, and frame 7 never comes: chunks of zeros need not be stored, but tell both apart."""
+    real = make_frames.image_of
+    monkeypatch.setattr(make_frames, "image_of", lambda at, *more: real(at, *more) * (not 2 <= at <= 5))
+    keys = without(grid(time=range(6), channel=[0, 1]), {"time": 3, "channel": 1})
+    write_log(tmp_path / "cells", [frame_of(number, (40, 50), axes=key) for number, key in enumerate(keys)])
+    run = finish(run_of(tmp_path / "cells", FORMATS[name], FORMATS[name]["format"]))
+    container = Path(run.view.summary()["container"])
+    with acqstream.open(container) as ds:
+        absent = [{(at["time"], at["channel"]) for at in level.missing()} for level in ds.levels]
+        assert all(some <= {(3, 1)} for some in absent)
+        if name in ("n5 bdv", "ome-zarr", "ome-zarr unsharded"):
+            assert absent[0] == {(3, 1)}
+        assert verify_chunks(container, chunk_format(FORMATS[name]["format"])).missing == sum(
+            one.missing_count for one in ds.levels
+        )
 
 
 @pytest.mark.parametrize("is_live", [False, True], ids=["afterwards", "live"])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw
 
 import acqstream
 from acqstream.dataset import contact_sheet
@@ -36,6 +37,60 @@ def test_frames_are_chosen_evenly_first_and_last_among_them(tmp_path: Path) -> N
     few = folder_of(tmp_path / "few", 3)
     with acqstream.open(few.path) as ds:
         assert [picture.key["time"] for picture in choose_pictures(ds)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("order", ["interleaved", "after each other", "uneven"])
+def test_every_channel_is_there_with_the_same_times(tmp_path: Path, order: str) -> None:
+    names = ["DAPI", "FITC", "Cy5"]
+    keys = [(time, name) for time in range(48) for name in names]
+    if order == "after each other":
+        keys.sort(key=lambda one: names.index(one[1]))
+    elif order == "uneven":
+        keys = [one for one in keys if one[1] == "DAPI" or one[0] == 7]
+    folder = Folder(tmp_path / "data")
+    for time, name in keys:
+        folder.add({"time": time, "channel": name}, image(time))
+    with acqstream.open(folder.path) as ds:
+        shown = [picture.key for picture in choose_pictures(ds)]
+    times = {name: [key["time"] for key in shown if key["channel"] == name] for name in names}
+    assert all(times.values())
+    assert len(times["DAPI"]) == MAX_PICTURES // 3
+    assert times["Cy5"] == times["FITC"] == ([7] if order == "uneven" else times["DAPI"])
+
+
+def test_an_array_shows_every_channel(tmp_path: Path) -> None:
+    array = samples((3, 50, 8, 8), "uint16")
+    write_pyramid(tmp_path / "a.n5", array, ("channel", "z", "y", "x"), levels=1, scale=(1,) * 4, units=("um",) * 4)
+    with acqstream.open(tmp_path / "a.n5") as ds:
+        keys = [picture.key for picture in choose_pictures(ds)]
+    assert [[key["channel"] for key in keys].count(channel) for channel in range(3)] == [8, 8, 8]
+    assert (keys[0]["z"], keys[-1]["z"], len({key["z"] for key in keys})) == (0, 49, 8)
+
+
+@pytest.mark.parametrize(("um", "bar", "text"), [(0.65, 77, "50 \xb5m"), (0.1, 50, "5 \xb5m"), (None, 0, "")])
+def test_a_scale_bar_where_the_size_of_a_pixel_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, um: float | None, bar: int, text: str
+) -> None:
+    """Of a shrunk picture and of a small one: 50 um are 77 pixels of 0.65 um, 5 um are 50 of 0.1 um."""
+    texts: list[str] = []
+    draw_text = ImageDraw.ImageDraw.text
+
+    def record(self: Any, place: Any, words: str, *rest: Any, **more: Any) -> None:
+        texts.append(words)
+        draw_text(self, place, words, *rest, **more)
+
+    monkeypatch.setattr(ImageDraw.ImageDraw, "text", record)
+    for width, factor in ((240, 1), (960, 4)):
+        texts.clear()
+        folder = Folder(tmp_path / f"{width}", {} if um is None else {"PixelSizeUm": um / factor})
+        folder.add({"time": 0}, np.zeros((64 * factor, width), "<u2"))
+        with acqstream.open(folder.path) as ds:
+            save_contact_sheet(ds, tmp_path / "sheet.png")
+        with Image.open(tmp_path / "sheet.png") as sheet:
+            below = np.asarray(sheet)[14 + 12 + 64 + 2 + 5, 6 : 6 + 120, 0]  # the bar's row, under the first picture
+        assert [one for one in texts if "\xb5" in one] == ([text] if text else [])
+        solid = np.flatnonzero(below != 224)
+        assert (solid[0] if len(solid) else 120) == bar
 
 
 def test_a_sheet_shows_the_pictures_side_by_side(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ TABLE: list[tuple[Any, Any, Severity, str]] = [
         WARNING,
         r"\(no such module\): levels and mirrors take about a third more",
     ),
-    (running_daemon, RunningDaemonFacts(), OK, "No daemon runs"),
+    (running_daemon, RunningDaemonFacts(), OK, "No daemon answers"),
     (running_daemon, daemon(), OK, "writes to /data; 2 acquisitions"),
     (running_daemon, daemon(paused=("cells: disk full",)), PROBLEM, "paused: cells: disk full"),
     (running_daemon, daemon(stalled=("cells: fdatasync",), paused=("x",)), PROBLEM, "stalls: cells: fdatasync"),

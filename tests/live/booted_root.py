@@ -16,7 +16,7 @@ SUITE = "bookworm"
 ARCHIVE = "http://deb.debian.org/debian"
 # The last three: sessions of users, who may keep their services running, and pipx for the user service.
 PACKAGES = "systemd,systemd-sysv,dbus,python3,python3-venv,libpam-systemd,polkitd,pipx"
-PYTHON = "3.11"  # of that suite
+SUITE_PYTHON = "3.11"  # of that suite
 REACH_S = 15.0
 BUILD_S = 900.0
 ROOTS_VARIABLE = "ACQSTREAM_TEST_ROOTS"
@@ -38,28 +38,33 @@ def skip_unless_possible() -> None:
 
 
 def make_root(root: Path, cache: Path | None) -> None:
-    """Fill the folder `root`. Skips where the archive or the package index cannot be reached."""
-    kept = cache / f"{SUITE}-{PACKAGES.replace(',', '-')}" if cache is not None else None
+    """Fill the folder `root` for a boot. Skips where the archive or the package index cannot be reached."""
+    make_system(root, cache, SUITE, PACKAGES)
+    _add_wheels(root)
+    add_checkout(root)
+
+
+def make_system(root: Path, cache: Path | None, suite: str, packages: str) -> None:
+    """Fill the folder `root` with a Debian, or with the one that `cache` keeps. Skips where there is no archive."""
+    kept = cache / f"{suite}-{packages.replace(',', '-')}" if cache is not None else None
     if kept is not None and kept.is_dir():
         subprocess.run(["cp", "-a", f"{kept}/.", str(root)], check=True, timeout=BUILD_S)
-    else:
-        _debootstrap(root)
-        if kept is not None:
-            partial = kept.with_name(f"{kept.name}.{os.getpid()}")
-            subprocess.run(["cp", "-a", f"{root}/.", str(partial)], check=True, timeout=BUILD_S)
-            partial.rename(kept)
-    _add_wheels(root)
-    _add_checkout(root)
+        return
+    _debootstrap(root, suite, packages)
+    if kept is not None:
+        partial = kept.with_name(f"{kept.name}.{os.getpid()}")
+        subprocess.run(["cp", "-a", f"{root}/.", str(partial)], check=True, timeout=BUILD_S)
+        partial.rename(kept)
 
 
-def _debootstrap(root: Path) -> None:
+def _debootstrap(root: Path, suite: str, packages: str) -> None:
     try:
-        urllib.request.urlopen(f"{ARCHIVE}/dists/{SUITE}/Release", timeout=REACH_S).close()
+        urllib.request.urlopen(f"{ARCHIVE}/dists/{suite}/Release", timeout=REACH_S).close()
     except (OSError, urllib.error.URLError) as error:
         pytest.skip(f"the package archive {ARCHIVE} cannot be reached: {error}")
     # It mounts /proc in `root`, and leaves it there when it is killed: not where others would see or delete it.
-    command = ["unshare", "--mount", "debootstrap", "--variant=minbase", f"--include={PACKAGES}"]
-    command += [SUITE, str(root), ARCHIVE]
+    command = ["unshare", "--mount", "debootstrap", "--variant=minbase", f"--include={packages}"]
+    command += [suite, str(root), ARCHIVE]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BUILD_S)
     if done.returncode and any(sign in done.stdout + done.stderr for sign in ("Couldn't download", "Failed getting")):
         pytest.skip(f"the package archive {ARCHIVE} lacks something: {done.stdout.splitlines()[-3:]}")
@@ -71,8 +76,9 @@ def _add_wheels(root: Path) -> None:
     wheels = root / WHEELS_INSIDE
     constraints = CHECKOUT / "requirements" / "constraints.txt"
     needed = [line.split()[0].strip('",') for line in _dependencies()]
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--python-version", PYTHON]
-    command += ["--dest", str(wheels), "--constraint", str(constraints), "pip", "setuptools", *needed]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:"]
+    command += ["--python-version", SUITE_PYTHON, "--dest", str(wheels), "--constraint", str(constraints)]
+    command += ["pip", "setuptools", *needed]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BUILD_S)
     if done.returncode:
         pytest.skip(f"the package index cannot be reached, or lacks a wheel: {done.stderr.strip()[-300:]}")
@@ -87,7 +93,7 @@ def _dependencies() -> list[str]:
     return [*project["dependencies"], *project["optional-dependencies"]["web"]]
 
 
-def _add_checkout(root: Path) -> None:
+def add_checkout(root: Path) -> None:
     """The files that `pip install .`, README's first command and the page use."""
     inside = root / CHECKOUT_INSIDE
     for name in ("acqstream", "systemd", "requirements", "tools"):

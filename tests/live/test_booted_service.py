@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.booted_root import CHECKOUT_INSIDE, ROOTS_VARIABLE, make_root, skip_unless_possible
+from tests.live.booted_root import CHECKOUT_INSIDE, ROOTS_VARIABLE, SUITE_PYTHON, make_root, skip_unless_possible
 from tests.live.booted_system import PROGRAM, PYTHON, BootedSystem, Producer
-from tests.live.service_page import commands
+from tests.live.service_page import INSTALL_PAGE, commands
 
 pytestmark = [pytest.mark.slow(is_always_run=True), pytest.mark.timeout_s(1200)]
 
 MEMBER, STRANGER, OWNER = "alice", "mallory", "bob"  # in the group; outside of it; has a service of his own
 DATA = "/srv/acqstream"
 SOCKET = "/run/acqstream/acqstream.sock"
+_INSTALL = f"apt install python{SUITE_PYTHON}-venv"
 EXPOSURE = 20  # as in test_service_units
 DROP_IN = "etc/systemd/system/acqstream.service.d"
 TOKEN = "/run/acqstream/web-token"
@@ -75,12 +76,46 @@ def service(installed: BootedSystem) -> Iterator[BootedSystem]:
         installed.run(f"rm -r /{DROP_IN}; systemctl daemon-reload; systemctl stop acqstream")
 
 
-def test_the_first_command_of_the_readme(system: BootedSystem) -> None:
-    """As an ordinary user of a stock Debian 12, whose Python is 3.11.2, from a checkout."""
-    assert system.run("python3 -c 'import sys; print(sys.version_info[:3])'").stdout.strip() == "(3, 11, 2)"
+@pytest.fixture(scope="module")
+def own_checkout(system: BootedSystem) -> str:
+    """A copy of the checkout that an ordinary user has."""
     system.run(f"cp -r /{CHECKOUT_INSIDE} /home/{OWNER}/acqstream && chown -R {OWNER}: /home/{OWNER}/acqstream")
-    done = system.run(f"cd /home/{OWNER}/acqstream && python3 tools/run.py demo", user=OWNER)
-    assert done.stdout.strip().endswith("The demonstration went well.")
+    return f"/home/{OWNER}/acqstream"
+
+
+def test_a_python_without_ensurepip_names_the_command_to_type(system: BootedSystem, own_checkout: str) -> None:
+    """As where the package python3-venv is missing: what it adds is this folder."""
+    package = f"/usr/lib/python{SUITE_PYTHON}/ensurepip"
+    system.run(f"mv {package} /root/ensurepip")
+    try:
+        for user, command in ((OWNER, f"su -c '{_INSTALL}'"), ("root", _INSTALL)):
+            done = system.run(f"cd {own_checkout} && python3 tools/run.py demo", user=user, check=False)
+            assert done.returncode == 4, done.stdout
+            assert done.stderr.endswith(f"Type:\n    {command}\n    python3 tools/run.py demo\n")
+    finally:
+        system.run(f"mv /root/ensurepip {package}; rm -rf {own_checkout}/.venv-demo*")
+
+
+def test_the_first_command_of_the_readme(system: BootedSystem, own_checkout: str) -> None:
+    """As an ordinary user of a stock Debian 12, whose Python is 3.11.2 and externally managed, from a checkout."""
+    assert system.run("python3 -c 'import sys; print(sys.version_info[:3])'").stdout.strip() == "(3, 11, 2)"
+    system.run(f"test -f /usr/lib/python{SUITE_PYTHON}/EXTERNALLY-MANAGED")
+    done = system.run(f"cd {own_checkout} && python3 tools/run.py demo", user=OWNER)
+    *_, info, verify, simulate = done.stdout.splitlines()
+    for line, words in ((info, "25"), (verify, "all is well"), (simulate, "100 of 100 frames stored")):
+        assert words in system.run(f"cd {own_checkout} && {line}", user=OWNER).stdout
+
+
+def test_the_demonstration_of_an_installed_package(system: BootedSystem, own_checkout: str) -> None:
+    """Installed by the commands of docs/install.md, and typed in the user's own folder."""
+    install, demo = commands("In an environment of its own", INSTALL_PAGE).rsplit("\n", 2)[:2]
+    done = system.run(f"cd {own_checkout}\n{install}\ncd\n{demo}", user=OWNER)
+    *_, info, verify, simulate = done.stdout.splitlines()
+    for line in (info, verify, simulate):
+        system.run(f"cd /home/{OWNER} && {line}", user=OWNER)
+    done = system.run(f"cd /usr && {demo}", user=OWNER, check=False)
+    assert done.returncode == 78
+    assert "in /usr: Permission denied; change to a folder of your own (cd)" in done.stderr
 
 
 def is_listening_on_tcp(system: BootedSystem) -> bool:

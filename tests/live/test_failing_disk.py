@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,16 @@ from typing import Any
 import pytest
 
 import acqstream
-from acqstream.cli.exit_code import ExitCode
+from acqstream.cli.exit_code import ExitCode, exit_code_of
+from acqstream.cli.main import main
 from acqstream.client.connect import Transport
-from acqstream.errors import StorageError
+from acqstream.errors import DiskFull, StorageError
 from acqstream.integrity.verification.dataset_check import verify
+from tests.faults.loop_disk import TRIAL_BYTES, LoopDisk, why_not
 from tests.live.daemon_process import DaemonProcess
 from tests.live.small_disk import small_disk
 from tests.live.stored import check_frames, image_of, state_of
-from tests.waiting import until
+from tests.waiting import in_time, until
 
 SHAPE = (512, 512)
 
@@ -111,6 +114,49 @@ def test_the_daemon_of_a_disk_that_is_back_resumes_the_run(tmp_path: Path, part:
         assert check_frames(run.path, lambda _: SHAPE) == 2
         assert verify(Path(run.path)).ok
         assert daemon.stop() == ExitCode.STORAGE
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_a_file_system_that_is_shut_down_refuses_with_a_storage_error(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ext4 still lists folders then, xfs does not; whatever call fails, no fault of the daemon is told."""
+    if why := why_not(kind):
+        pytest.skip(why)
+    with LoopDisk(kind, tmp_path / "image", tmp_path / "disk", TRIAL_BYTES) as disk:
+        daemon = DaemonProcess(disk.place / "data", home=tmp_path, reserve_mb=4, ballast_mb=1).start()
+        with acqstream.create("first", endpoint=daemon.endpoint, buffer_mb=16) as run:
+            run.put(image_of(0, SHAPE), time=0)
+        disk.cut()
+        for options in ({}, {"resume": True}, {"on_exists": "number"}, {"expect": 9, "frame": (SHAPE, "uint16")}):
+            with pytest.raises(StorageError, match=r"refuses to open 'more': .*Input/output error: '[^']*'$") as caught:
+                acqstream.create("more", endpoint=daemon.endpoint, buffer_mb=16, **options)
+            assert caught.value.errno == errno.EIO
+            assert exit_code_of(caught.value) == ExitCode.STORAGE
+        with pytest.raises(SystemExit) as end:
+            main(["simulate", "--endpoint", daemon.endpoint, "--frames", "2", "--name", "more"])
+        assert end.value.code == ExitCode.STORAGE
+        assert "fault" not in capsys.readouterr().err + daemon.output()
+        daemon.kill()
+
+
+def test_words_of_a_quota_come_once(tmp_path: Path) -> None:
+    trigger = tmp_path / "fail"
+    prelude = PRELUDE.format(trigger=str(trigger), code=errno.EDQUOT, part="broken")
+    daemon = DaemonProcess(tmp_path / "data", prelude=prelude).start()
+    with pytest.raises(DiskFull) as caught:
+        with acqstream.create("broken", endpoint=daemon.endpoint, buffer_mb=16, patience_s=in_time(2)) as run:
+            trigger.touch()
+            for number in range(10_000):
+                run.put(image_of(number, SHAPE), time=number)
+    with pytest.raises(DiskFull) as refused:
+        acqstream.create("broken2", endpoint=daemon.endpoint, buffer_mb=16)
+    daemon.kill()
+    for error in (caught.value, refused.value):
+        words = str(error)
+        assert words.count(os.strerror(errno.EDQUOT)) == 1
+        assert "Errno" not in words
+        assert os.strerror(errno.ENOSPC) not in words
 
 
 def test_a_mount_that_vanishes(tmp_path: Path) -> None:

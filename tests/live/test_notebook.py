@@ -107,7 +107,7 @@ def test_an_interrupted_cell_ends_its_run_and_not_the_daemon(kernel: NotebookKer
     assert daemons.pid == pid
     state = state_of(daemons.data / "cells")
     assert state["state"] == "ERRORED"
-    assert "KeyboardInterrupt" in state["reason"]
+    assert state["reason"] == "canceled by Ctrl-C"
     resume(kernel, daemons)
     assert daemons.pid == pid
 

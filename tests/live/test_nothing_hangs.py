@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import acqstream
 from acqstream.cli.exit_code import ExitCode
 from acqstream.client.connect import Transport
 from acqstream.client.status import fetch_status
-from acqstream.errors import AcquisitionFailed
+from acqstream.errors import AcquisitionFailed, WriterBehind
 from acqstream.storage.platform.capabilities import has_terminate_signal
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import check_frames, image_of
@@ -101,6 +103,26 @@ def test_a_stall_is_told_and_costs_nothing(tmp_path: Path) -> None:
     assert stalls
     assert all(stall.seconds >= 1.0 for stall in stalls)
     assert check_frames(run.path, lambda _: SHAPE) == 2
+
+
+def test_a_producer_that_waits_too_long_hears_of_the_stall(tmp_path: Path) -> None:
+    """The error names what `status` shows, and the stall counts once, whatever else has waited for the disk."""
+    trigger = tmp_path / "stand still"
+    with daemon_with("stall", trigger, tmp_path / "data") as daemon:
+        run = acqstream.create("cells", endpoint=daemon.endpoint, buffer_mb=4, patience_s=in_time(3))
+        run.put(image_of(0, SHAPE), time=0)
+        until(lambda: run.progress.published == 1, "published")
+        trigger.touch()
+        with pytest.raises(WriterBehind, match=r"its disk stalls: fdatasync of cells_NDTiffStack\.tif takes [\d.]+ s"):
+            for number in range(1, 1000):
+                run.put(image_of(number, SHAPE), time=number)
+        trigger.unlink()
+        receipt = run.close()
+    assert receipt.complete
+    spans = [(datetime.fromisoformat(one.began_at).timestamp(), one.seconds) for one in receipt.stalls]
+    assert all(at + seconds <= later + 0.01 for (at, seconds), (later, _) in pairwise(spans))
+    assert len([one for one in receipt.stalls if one.seconds >= 2]) == 1
+    assert len([one for one in run.warnings if one.code == "disk_stalled"]) == len(spans)
 
 
 def test_a_thread_that_falls_over_is_heard_of_everywhere(tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ class HeldWriter:
         self.go = threading.Event()
         self.chunks: dict[tuple[int, Position], NDArray[Any]] = {}
 
-    def encode(self, level: int, position: Position, chunk: NDArray[Any]) -> Encoded:
-        del level, position
+    def encode(self, level: int, position: Position, chunk: NDArray[Any], present: Any = None) -> Encoded:
+        del level, position, present
         return [np.ascontiguousarray(chunk).astype("<u2").tobytes()]
 
     def store_together(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None:

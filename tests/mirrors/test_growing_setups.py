@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,6 +20,7 @@ from acqstream.model.acquisition_spec import AxisSpec
 from acqstream.views.view import ViewRun
 from tests.log.make_frames import Axes, Frame, start_log, write_log
 from tests.mirrors.mirror_cases import array_of, declared, finish, frames_at, places_of, run_of
+from tests.waiting import until
 
 BDV: dict[str, Any] = {"format": "n5", "compression": "raw", "blocks": [2, 16, 16], "levels": 2}
 SIZES = {"time": 2, "position": 3, "channel": 2, "z": 4}
@@ -146,3 +149,84 @@ def test_the_xml_file_of_a_complete_mirror_keeps_what_programs_have_noted_there(
     path.unlink()
     finish(run_of(tmp_path / "cells", BDV))
     assert "<last>1</last>" in path.read_text()
+
+
+def n5_array(container: Path) -> int:
+    kvstore = {"driver": "file", "path": f"{container}/s0"}
+    size: int = tensorstore.open({"driver": "n5", "kvstore": kvstore}).result().shape[-1]  # x is first
+    return size
+
+
+def last_time(container: Path) -> int:
+    return int(ElementTree.parse(container.with_suffix(".xml")).findtext(".//Timepoints/last") or -1) + 1
+
+
+def setups(container: Path) -> int:
+    return len(ElementTree.parse(container.with_suffix(".xml")).findall(".//ViewSetup"))
+
+
+def bounding_box(container: Path) -> int:
+    layers = json.loads((container / "datasource-properties.json").read_bytes())["dataLayers"]
+    return int(layers[0]["boundingBox"]["depth"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "axes", "announced"),
+    [
+        ({"format": "n5", "layout": "array"}, ("time",), n5_array),
+        ({"format": "n5", "layout": "array"}, ("position", "z"), n5_array),
+        ({"format": "n5"}, ("time", "z"), last_time),
+        ({"format": "n5"}, ("position", "z"), setups),
+        ({"format": "wkw"}, ("z",), bounding_box),
+    ],
+)
+def test_planned_places_are_not_announced(
+    tmp_path: Path, settings: dict[str, Any], axes: tuple[str, ...], announced: Callable[[Path], int]
+) -> None:
+    """Other programs see 8 of 20 that were expected, and with sizes that were declared; then all."""
+    sizes = dict(zip(axes, (20, 2), strict=False))
+    frames = frames_at(places_of(axes, sizes))
+    n_first = len(frames) * 8 // 20
+    open_sizes = (AxisSpec(axes[0]), *declared(axes[1:], sizes))
+    specs: dict[str, dict[str, Any]] = {
+        "expect": {"expect": len(frames), "axes": open_sizes},
+        "sizes": {"axes": declared(axes, sizes)},
+    }
+    for name, spec in specs.items():
+        with start_log(tmp_path / name, **spec) as log:
+            run = run_of(tmp_path / name, settings, settings["format"])
+            for frame in frames[:n_first]:
+                log.append(frame.header, frame.image)
+            until(lambda run=run: run.step() is not None and run.progress().cursor == n_first, "taken")  # type: ignore[misc]
+            run.settle()
+            container = Path(run.view.summary()["container"])
+            assert announced(container) == 8
+            with acqstream.open(container) as found:
+                assert found.shape[0] == 8
+            for frame in frames[n_first:]:
+                log.append(frame.header, frame.image)
+        finish(run)
+        assert announced(container) == 20
+
+
+def test_a_channel_behind_a_single_position_is_announced_as_planned(tmp_path: Path) -> None:
+    """Setups are numbered by its size, so it cannot grow; a single image has the name of the dataset."""
+    sizes = {"position": 1, "channel": 3}
+    write_log(
+        tmp_path / "cells",
+        frames_at(places_of(("position", "channel"), sizes)),
+        axes=declared(("position", "channel"), sizes),
+    )
+    finish(run_of(tmp_path / "cells", {"format": "n5"}, "n5"))
+    assert setups(tmp_path / "cells.n5") == 3
+
+
+@pytest.mark.parametrize("settings", [{"format": "n5"}, {"format": "ome-zarr", "name": "small"}])
+def test_a_single_image_has_the_name_of_the_dataset(tmp_path: Path, settings: dict[str, Any]) -> None:
+    write_log(tmp_path / "cells", frames_at([{}]))
+    container = Path(finish(run_of(tmp_path / "cells", settings, settings["format"])).view.summary()["container"])
+    if settings["format"] == "n5":
+        assert ElementTree.parse(container.with_suffix(".xml")).findtext(".//ViewSetup/name") == "cells"
+    else:
+        ome = json.loads((container / "zarr.json").read_bytes())["attributes"]["ome"]
+        assert ome["multiscales"][0]["name"] == "cells"

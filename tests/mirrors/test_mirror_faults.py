@@ -237,6 +237,9 @@ class ForgetfulDisk(UnforcedDisk):
         self._unforced: dict[str, list[tuple[int, int]]] = {}  # offset and length, by path; each call is atomic
         self.has_failed = False
 
+    def open_file_system(self, folder: str) -> None:
+        return  # each file is forced by a call of its own
+
     def open(self, path: str, *, create: bool, direct: bool = False) -> int:
         fd = super().open(path, create=create, direct=direct)
         self._paths[fd] = path

@@ -11,7 +11,6 @@ from typing import Any, cast
 import pytest
 
 from acqstream.errors import DatasetError, StorageError
-from acqstream.formats.checksum_note import NOTE_KEY
 from acqstream.log.log import Log
 from acqstream.log.state_file import read_state
 from acqstream.mirrors.assembly import Assembly
@@ -186,12 +185,11 @@ def test_a_link_is_a_mirror_only_where_it_leads_to_one(tmp_path: Path) -> None:
     own = OwnContainer({"format": "n5"}, None, is_remade=False)
     with pytest.raises(DatasetError, match="is a link, and what it leads to is no mirror"):
         own.open(cast("ViewSource", source))
-    (target / NOTE_KEY).parent.mkdir()
-    (target / NOTE_KEY).write_bytes(b"{}")
+    (target / "attributes.json").write_text('{"acqstream": {}}')
     own.open(cast("ViewSource", source))
     with pytest.raises(StorageError, match="is a link, and what it leads to stays as it is"):
         own.clear()
-    assert (target / NOTE_KEY).exists()
+    assert (target / "attributes.json").exists()
 
 
 def test_a_view_is_not_put_behind_a_link(tmp_path: Path) -> None:

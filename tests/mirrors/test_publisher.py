@@ -75,7 +75,7 @@ def test_documents_come_after_what_they_speak_of(stores: tuple[Recorder, Recorde
     later = [key.replace("timepoint0", "timepoint1") for key in member[1:]]
     assert store.taken() == [*later, "setup0/timepoint1/s0/0/0/0"]
     publisher.grow(0, (2, 4, 8, 8))
-    assert store.taken() == ["attributes.json"]
+    assert store.taken() == ["sync", "attributes.json"]
     publisher.sync()
     assert (store.taken()[0], beside.taken()) == ("sync", ["cells.xml", "sync"])
 
@@ -193,7 +193,7 @@ def test_a_container_of_one_document(stores: tuple[Recorder, Recorder]) -> None:
     publisher.begin()
     store_at(publisher, (0, 0, 0, 0))
     publisher.grow(0, (1, 4, 8, 8))
-    assert store.taken() == ["npy-array.json", NOTE_KEY, "0.0.0.0.npy", "npy-array.json"]
+    assert store.taken() == ["npy-array.json", NOTE_KEY, "0.0.0.0.npy", "sync", "npy-array.json"]
     spaced = replace(plan.full, scale=(1.0, 2.0, 1.0, 1.0))
     publisher.set_space(Plan(levels=(spaced,)).levels)
     publisher.finish(plan.with_shapes([(1, 4, 8, 8)]).levels)

@@ -260,6 +260,23 @@ def test_an_incomplete_table_chunk_is_published_after_a_while(tmp_path: Path, cl
         run.close()
 
 
+def test_a_space_that_changes_with_each_frame_delays_no_frame(tmp_path: Path, clock: Clock) -> None:
+    """Capture times are never quite even, so documents are announced again and again."""
+    frames = [
+        frame_of(t, (21, 26), axes={"time": t}, metadata={"ElapsedTime-ms": 1000 * t + t * t % 7}) for t in range(60)
+    ]
+    with start_log(tmp_path / "cells") as log:
+        run = mirror(tmp_path / "cells")
+        for frame in frames:
+            log.append(frame.header, frame.image)
+            until(lambda: log.cursors().published == log.received, "published")
+            clock.now_s += 1
+            step_until_idle(run)
+            late = log.received - Served(container_of(tmp_path / "cells")).shape()[0]
+            assert late <= 11, f"{late} s late, and a server's cache has one more"  # one frame comes each second
+        run.close()
+
+
 def test_complete_table_chunks_are_published_at_once(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,8 +44,8 @@ class Sink:
     def __init__(self) -> None:
         self.chunks: dict[Position, NDArray[Any]] = {}
 
-    def encode(self, level: int, position: Position, chunk: NDArray[Any]) -> Encoded:
-        del level, position
+    def encode(self, level: int, position: Position, chunk: NDArray[Any], present: Any = None) -> Encoded:
+        del level, position, present
         return [chunk.astype("<u2").tobytes()]
 
     def store_together(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None:
@@ -153,9 +153,9 @@ def test_memory_of_the_system_is_not_taken_while_a_slab_is_leaving(
     spec = ArraySpec(axes=("time", "y", "x"), shape=(N_SLABS, rows, 8), dtype=U2, chunk_shape=(1, 4, 8))
 
     class SlowSink(Sink):
-        def encode(self, level: int, position: Position, chunk: NDArray[Any]) -> Encoded:
+        def encode(self, level: int, position: Position, chunk: NDArray[Any], present: Any = None) -> Encoded:
             assert go.wait(30)
-            return super().encode(level, position, chunk)
+            return super().encode(level, position, chunk, present)
 
     workers = Workers(N_THREADS, "test", lambda: True)
     grids = slab_grids([spec])
@@ -185,11 +185,11 @@ def test_a_lower_level_waits_for_its_slab_that_is_leaving_also_while_threads_res
     half = ArraySpec(axes=("time", "y", "x"), shape=(N_SLABS, 2, 3), dtype=U2, chunk_shape=(1, 2, 4), factors=(1, 2, 2))
 
     class SlowSink(Sink):
-        def encode(self, level: int, position: Position, chunk: NDArray[Any]) -> Encoded:
+        def encode(self, level: int, position: Position, chunk: NDArray[Any], present: Any = None) -> Encoded:
             if level:
                 is_held.set()
                 assert go.wait(30)
-            return super().encode(level, position, chunk)
+            return super().encode(level, position, chunk, present)
 
     workers = Workers(N_THREADS, "test", lambda: True)
     grids = slab_grids([SPEC, half])

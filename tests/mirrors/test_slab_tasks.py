@@ -44,8 +44,8 @@ class NotingSink:
         del level
         return position[0] // self.sharing
 
-    def encode(self, level: int, position: Position, chunk: NDArray[Any]) -> Encoded:
-        del level, position
+    def encode(self, level: int, position: Position, chunk: NDArray[Any], present: Any = None) -> Encoded:
+        del level, position, present
         return [chunk.tobytes()]
 
     def store_together(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None:

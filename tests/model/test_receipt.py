@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from acqstream.model.receipt import MissingFrames, Receipt
+from acqstream.model.receipt import CTRL_C, MissingFrames, Receipt
 from acqstream.model.status import AcquisitionStatus
 
 WHOLE = Receipt(dataset_id="1", path="/data/cells", status="completed", sent=300, stored=300, payload_bytes=10**9)
@@ -24,6 +24,8 @@ LOST = (MissingFrames(9, 3, "never arrived"),)
         ({"sent": 305, "skipped": 2, "missing": SKIPS + LOST}, "incomplete; 3 frames missing; 2 frames skipped"),
         ({"stored": 299}, "incomplete; 1 frame missing"),
         ({"status": "canceled", "reason": "stopped"}, "canceled: stopped"),
+        ({"status": "error", "reason": CTRL_C, "sent": 301}, "canceled by Ctrl-C; 1 frame missing"),
+        ({"status": "error", "reason": "ValueError"}, "error: ValueError"),
         (
             {"status": "failed", "reason": "EIO", "stored": 297, "missing": LOST},
             "failed: EIO; 3 frames missing: never arrived",
@@ -40,6 +42,7 @@ def test_sentences(changes: dict[str, object], sentence: str) -> None:
     assert receipt.sentence == sentence
     assert receipt.complete == sentence.startswith("complete")
     assert str(receipt).splitlines()[0] == sentence
+    assert receipt.is_canceled == sentence.startswith("canceled")
 
 
 def test_a_printed_receipt_has_ten_lines_at_most() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from acqstream.model.receipt import Receipt
+from acqstream.model.receipt import CTRL_C, Receipt
 from acqstream.monitor.daemon_view import DaemonView
 from acqstream.monitor.notices import Notice, NoticeFinder, NoticeKind
 from tests.monitor.views_of_daemons import daemon_status, missing, paused, receipt_of, run_status, view_of
@@ -72,6 +72,7 @@ def test_a_low_disk_is_reported_once(finder: NoticeFinder) -> None:
         ("interrupted", {}, "failed"),
         ("failed", {}, "failed"),
         ("error", {}, "failed"),
+        ("error", {"reason": CTRL_C}, "finished"),
     ],
 )
 def test_the_end_of_a_run(finder: NoticeFinder, status: str, values: dict[str, Any], kind: str) -> None:

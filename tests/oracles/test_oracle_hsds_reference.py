@@ -52,10 +52,15 @@ def test_colours_and_eight_bits(tmp_path: Path) -> None:
 
 
 def test_a_server_shows_it_grow_and_never_zeros(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Table chunks are published incomplete and written again, while the server may keep the old ones for CACHE_S."""
-    monkeypatch.setattr(open_references, "PARTIAL_S", 0.5)
+    """Table chunks are published incomplete and written again, while the server may keep the old ones for CACHE_S.
+
+    Uneven capture times change the space with each frame, and it is announced each second.
+    """
+    assert open_references.PARTIAL_S + open_references.SETTLE_S + CACHE_S <= 11.0  # the page promises 12 s
+    monkeypatch.setattr(open_references, "PARTIAL_S", 1.5)
     assert open_references.SETTLE_S > CACHE_S
-    frames = frames_at([{"time": t} for t in range(40)])
+    times = [{"ElapsedTime-ms": 300 * t + t * t % 7} for t in range(40)]
+    frames = [frame_of(t, (21, 26), axes={"time": t}, metadata=times[t]) for t in range(40)]
     right = np.stack([frame.image for frame in frames])
     sizes: list[int] = []
     with start_log(tmp_path / "cells") as log:

@@ -51,6 +51,20 @@ class StreamSender:
         }
         self.socket.send_multipart([json.dumps(header).encode(), image.astype(image.dtype.newbyteorder(">")).tobytes()])
 
+    def odin(self, image: np.ndarray, frame: int, *, dataset: str = "data", compression: str = "none") -> None:
+        """As odin-data's LiveViewPlugin: compact JSON, the sides as texts, the members in its order."""
+        header = {
+            "frame_num": frame,
+            "acquisition_id": "test_3",
+            "dtype": image.dtype.name,
+            "dsize": image.nbytes,
+            "dataset": dataset,
+            "compression": compression,
+            "tags": [],
+            "shape": [str(side) for side in image.shape],
+        }
+        self.socket.send_multipart([json.dumps(header, separators=(",", ":")).encode(), image.tobytes()])
+
     def recipe(self, image: np.ndarray) -> None:
         """As `send_array` in pyzmq's documentation."""
         self.socket.send_json({"dtype": str(image.dtype), "shape": image.shape}, zmq.SNDMORE)

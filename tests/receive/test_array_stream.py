@@ -52,6 +52,22 @@ def test_broken_json_with_big_endian_and_encoding():
     assert (header.dtype, header.encoding, header.broken) == (">u2", "lz4", True)
 
 
+ODIN = (
+    b'{"frame_num":12,"acquisition_id":"a%s","dtype":"uint16","dsize":24,"dataset":"data","compression":"%s",'
+    b'"shape":["3","4"]}'
+)
+
+
+@pytest.mark.parametrize(("name", "broken"), [(b"", False), (b"\xe9", True)])  # rapidjson passes Latin-1 on
+@pytest.mark.parametrize(("compression", "encoding"), [(b"none", ""), (b"BSLZ4", "BSLZ4"), (b"unknown", "unknown")])
+def test_a_live_view_of_odin(name, broken, compression, encoding):
+    header = parse_array_header(ODIN % (name, compression))
+    assert (header.dtype, header.shape, header.frame, header.payload_bytes) == ("<u2", (3, 4), 12, 24)
+    assert (header.encoding, header.dataset, header.broken) == (encoding, "data", broken)
+    if not broken:
+        assert header.metadata == {"acquisition_id": "a", "dataset": "data"}
+
+
 @pytest.mark.parametrize(
     "raw",
     [
@@ -63,6 +79,8 @@ def test_broken_json_with_big_endian_and_encoding():
         b'{"type":"uint16","shape":"4"}',
         b'{"type":"uint16","shape":["4","5"]}',
         b'{"type":"uint16","shape":[4,0]}',
+        (ODIN % (b"", b"none")).replace(b'"3"', b'"-3"'),
+        (ODIN % (b"", b"none")).replace(b"uint16", b"unknown"),
         b'{"type":"uint16","shape":[4,true]}',
         b'{"type":"O","shape":[4,4]}',
         b'{"type":"(","shape":[4,4]}',

@@ -78,6 +78,7 @@ def test_uint32_is_refused_before_anything_is_written(daemon):
     messages += [sender.start(2, ["t1"], 1), sender.image(2, 0, {"t1": image_of(0)})]
     tally = record(daemon, "wide", messages, frames=1)
     assert (tally.frames, tally.refused) == (1, 2)
-    assert "cannot be stored" in tally.warnings["refused"]
+    advice = "uint32 cannot be stored: acqstream stores uint8 and uint16; set the detector's `auto_summation`"
+    assert advice in tally.warnings["refused"]
     [receipt] = tally.receipts
     assert Path(receipt.path).name == "wide"

@@ -113,6 +113,25 @@ def test_an_area_detector_is_recorded(daemon, pool, pattern_name, bind):
         assert dataset.summary_metadata["Stream"]["acknowledged"] is False
 
 
+def test_a_live_view_of_odin(daemon, pool):
+    """Of one dataset: another one, which has counters of its own, and compressed pixels are refused with the reason."""
+    recording = Recording(daemon, pool, pattern="sub", bind=False, frames=5)
+    with recording as sender:
+        sender.odin(image_of(0), 7)
+        sender.odin(image_of(9), 8, dataset="data2", compression="LZ4")
+        sender.odin(image_of(1), 8)
+        sender.odin(image_of(2), 9, compression="BSLZ4")
+        sender.odin(image_of(4), 11)
+    tally = recording.tally
+    assert (tally.frames, tally.lost, tally.refused) == (3, 1, 2)
+    assert "dataset_name of Odin's LiveViewPlugin" in tally.warnings["refused"]
+    [receipt] = tally.receipts
+    assert_equal(receipt.path, {0: image_of(0), 1: image_of(1), 4: image_of(4)})
+    with acqstream.open(receipt.path) as dataset:
+        stream = {"acquisition_id": "test_3", "dataset": "data", "tags": [], "frame": 11}
+        assert dataset.read_metadata(time=4)["Stream"] == stream
+
+
 def test_a_psi_sender_with_gaps_and_refused_frames(daemon, pool):
     recording = Recording(daemon, pool, frames=12)  # lost and refused ones count
     with recording as sender:

@@ -63,6 +63,7 @@ class ScriptedDisk:
         self._most_bytes: list[int] = []
         self.can_reserve = True
         self.can_direct = True
+        self.can_join = False  # force all files at once: each is forced by a call of its own
         self.calls: list[Call] = []
 
     def fail(self, kind: str, nth: int = 1, code: int = errno.EIO, *, part: str = "", for_good: bool = False) -> Fault:
@@ -184,6 +185,16 @@ class ScriptedDisk:
     def sync_directory(self, path: str) -> None:
         self._enter("sync_directory", path)
         self._inner.sync_directory(path)
+
+    def open_file_system(self, folder: str) -> int | None:
+        fd = self._inner.open_file_system(folder) if self.can_join else None
+        if fd is not None:
+            self._names[fd] = folder
+        return fd
+
+    def sync_file_system(self, fd: int) -> None:
+        self._enter("sync_file_system", "")
+        self._inner.sync_file_system(fd)
 
     def free_bytes(self, path: str) -> int:
         self._enter("free_bytes", path)

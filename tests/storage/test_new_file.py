@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import gc
 import io
+import weakref
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,25 @@ from acqstream.errors import DatasetError, DatasetExists, DiskFull, StorageError
 from acqstream.storage.new_file import new_file
 from tests.storage.scripted_disk import ScriptedDisk
 from tests.storage.unforced_disk import UnforcedDisk
+
+
+def test_an_error_of_the_disk_keeps_no_file_alive(tmp_path: Path) -> None:
+    """Nor the buffers of a library that writes it: Python 3.14 warns when they go together, as rubbish."""
+    disk, files = ScriptedDisk(UnforcedDisk()), []
+
+    def write() -> None:
+        with new_file(disk, tmp_path / "cells.h5") as file:
+            files.append(weakref.ref(file))
+            file.write(b"0123456789")
+
+    disk.fail("pwritev", 1, errno.ENOSPC)
+    gc.disable()
+    try:
+        with pytest.raises(DiskFull):
+            write()
+        assert files[0]() is None
+    finally:
+        gc.enable()
 
 
 def test_the_name_appears_when_the_file_is_complete(tmp_path: Path) -> None:

@@ -23,10 +23,11 @@ except ImportError as error:
     ) from error
 
 from acqstream.client import producer
+from acqstream.client.daemon_errors import end_reason
 from acqstream.client.pycromanager.event_queue import PendingEventQueue
 from acqstream.client.pycromanager.ignored_arguments import without_ignored
 from acqstream.client.pycromanager.pending_events import PendingEvents
-from acqstream.client.pycromanager.refused_arguments import refuse_directory
+from acqstream.client.pycromanager.refused_arguments import take_name
 from acqstream.client.pycromanager.run_storage import RunStorage
 from acqstream.client.pycromanager.tile_options import with_tiles
 from acqstream.client.run import Run
@@ -55,16 +56,15 @@ class Acquisition(PythonBackendAcquisition):  # type: ignore[misc]
 
     _failure: BaseException | None = None
 
-    def __init__(self, name: str, *others: object, debug: bool = False, **options: Any) -> None:
+    def __init__(self, *arguments: object, debug: bool = False, **options: Any) -> None:
         """Open the run at the daemon, then set the acquisition up. Raises what `acqstream.create` raises.
 
         options are hooks and callbacks of `pycromanager.Acquisition`, what `acqstream.create` takes, and tile_overlap
         and max_multi_res_index of `pycromanager.XYTiledAcquisition`: the events' axes then have `row` and `column`.
         show_display, napari_viewer, saving_queue_size, timeout and port have no effect, and a warning names them. name
-        is the dataset's. A directory, as Pycro-Manager takes it, raises ConfigError: the daemon has its own.
+        is the dataset's. A directory, before it or by its name, must be the daemon's own; else ConfigError is raised.
         """
-        refuse_directory(name, others, options)
-        options.pop("directory", None)
+        name = take_name(arguments, options)
         options = with_tiles(without_ignored(options))
         options["summary"] = {**_engine_summary(name), **(options.get("summary") or {})}
         self._waiting_ended = InterruptedError("the acquisition was aborted")  # for the engine only, not a failure
@@ -169,7 +169,7 @@ class Acquisition(PythonBackendAcquisition):  # type: ignore[misc]
     def _verdict(self) -> tuple[str, str]:
         cause = self._cause()
         if cause is not None:
-            return "error", f"{type(cause).__name__}: {cause}"
+            return "error", end_reason(cause)
         return ("canceled", "aborted at the microscope") if self._acq.is_abort_requested() else ("completed", "")
 
     def _end_with(self, error: AcqStreamError) -> None:
@@ -220,7 +220,7 @@ class Acquisition(PythonBackendAcquisition):  # type: ignore[misc]
             self._storage.block_until_finished()
             return
         try:
-            self.run.close("error", f"{type(error).__name__}: {error}")
+            self.run.close("error", end_reason(error))
         except AcqStreamError as close_error:
             if close_error is not error:
                 error.add_note(f"closing the run {self.run.name!r} failed too: {close_error}")

@@ -21,6 +21,7 @@ from acqstream.client.pymmcore.tile_plan import TilePlan, plan_tiles
 from acqstream.errors import AcquisitionFailed, ConfigError
 from acqstream.model.pixel_type import SIGNIFICANT_BITS, pixel_type_of
 from acqstream.model.receipt import Receipt
+from acqstream.model.units import count_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -153,9 +154,11 @@ class RunSink:
         before = len(self._stored)
         if status != "error" and receipt.stored != before + self.delivered and not replaces:
             more = f" after {before} of an earlier run" if before else ""
-            raise self._missing(f"{self.delivered} frames were sent{more} and {receipt.stored} are stored")
+            raise self._missing(
+                f"{count_text(self.delivered, 'frame', 'were')} sent{more} and {receipt.stored} are stored"
+            )
         if status == "completed" and self._lost and self._missing_policy == "error":
-            raise self._missing(f"{self.skipped} frames never came ({'; '.join(self._lost[:5])})")
+            raise self._missing(f"{count_text(self.skipped, 'frame')} never came ({'; '.join(self._lost[:5])})")
         return receipt
 
     def _resume(self, cameras: int) -> None:
@@ -215,9 +218,3 @@ def _frame_kind(info: Mapping[str, Any]) -> tuple[tuple[int, ...], str] | None:
             "Choose another pixel type of the camera before the run"
         ) from error
     return tuple(shape), dtype.str
-
-
-def first_line(error: BaseException) -> str:
-    """Type and first line of the error, for the receipt."""
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from pymmcore_plus.mda import FinishReason
 
-from acqstream.client.pymmcore.run_sink import CloseStatus, MissingPolicy, RunSink, first_line
+from acqstream.client.daemon_errors import end_reason
+from acqstream.client.pymmcore.run_sink import CloseStatus, MissingPolicy, RunSink
 from acqstream.client.run import Run
 from acqstream.errors import AcqStreamError
 from acqstream.model.receipt import Receipt
@@ -151,7 +152,7 @@ class Streamer:
             return "completed", ""
         if reason is FinishReason.CANCELED and self._cause is None:
             return "canceled", "canceled at the microscope"
-        return "error", first_line(self._cause) if self._cause else "the acquisition engine failed"
+        return "error", end_reason(self._cause).splitlines()[0] if self._cause else "the acquisition engine failed"
 
     def _fail(self, sink: RunSink, error: AcqStreamError, on_error: Callable[[AcqStreamError], None] | None) -> None:
         """The acquisition failed between two frames: end the engine's run now, not with its next frame."""

@@ -30,14 +30,14 @@ def xml_name(container_name: str) -> str:
     return container_name.removesuffix(".n5") + SUFFIX
 
 
-def make_xml(full: ArraySpec, container_name: str, numbering: Numbering = "rows") -> bytes:
-    """The file for a container in layout `bdv` whose full resolution is `full`."""
+def make_xml(full: ArraySpec, container_name: str, numbering: Numbering = "rows", image_name: str = "image") -> bytes:
+    """The file for a container in layout `bdv` whose full resolution is `full`. image_name: of a single setup."""
     root = ElementTree.Element("SpimData", version="0.2")
     _add(root, "BasePath", ".", type="relative")
     sequence = ElementTree.SubElement(root, "SequenceDescription")
     loader = ElementTree.SubElement(sequence, "ImageLoader", format=_FORMAT, version="1.0")
     _add(loader, "n5", container_name, type="relative")
-    _add_setups(sequence, full, numbering)
+    _add_setups(sequence, full, numbering, image_name)
     times = full.shape[full.axes.index(TIME)] if TIME in full.axes else 1
     points = ElementTree.SubElement(sequence, "Timepoints", type="range")
     _add(points, "first", "0")
@@ -90,7 +90,7 @@ def _voxel_attributes(voxel: ElementTree.Element) -> dict[str, Any]:
     return {"resolution": size, "units": [unit] * len(size)}
 
 
-def _add_setups(sequence: ElementTree.Element, full: ArraySpec, numbering: Numbering) -> None:
+def _add_setups(sequence: ElementTree.Element, full: ArraySpec, numbering: Numbering, image_name: str) -> None:
     parent = ElementTree.SubElement(sequence, "ViewSetups")
     channels: dict[int, str] = {}
     tiles: dict[int, str] = {}
@@ -98,7 +98,7 @@ def _add_setups(sequence: ElementTree.Element, full: ArraySpec, numbering: Numbe
     for number, at in _setups(full, numbering):
         setup = ElementTree.SubElement(parent, "ViewSetup")
         _add(setup, "id", str(number))
-        _add(setup, "name", _name(full, at) or "image")
+        _add(setup, "name", _name(full, at) or _printable(image_name))
         _add(setup, "size", " ".join(str(max(1, size)) for size in reversed(full.shape[-3:])))
         voxel = ElementTree.SubElement(setup, "voxelSize")
         _add(voxel, "unit", _unit(full))
@@ -155,7 +155,11 @@ def _name(full: ArraySpec, at: Mapping[str, int]) -> str:
     for axis, number in at.items():
         labels = full.labels.get(axis, ())
         parts.append(labels[number] if number < len(labels) else f"{axis} {number}")
-    return "".join(sign if sign.isprintable() else "?" for sign in ", ".join(parts))  # XML has no control characters
+    return _printable(", ".join(parts))
+
+
+def _printable(text: str) -> str:
+    return "".join(sign if sign.isprintable() else "?" for sign in text)  # XML has no control characters
 
 
 def _unit(full: ArraySpec) -> str:

@@ -142,7 +142,10 @@ class N5Layout(ChunkLayout):
         shape = [1 if axis == TIME else size for axis, size in zip(full.axes, full.shape, strict=True)]
         first_times = self.plan.with_levels([replace(full, shape=tuple(shape))])
         found = {attributes_key(self._group(one)[:1]): self._member_documents.setup for one in first_times.members()}
-        return {**found, BESIDE + xml_name(container_name): make_xml(full, container_name, self.numbering)}
+        return {
+            **found,
+            BESIDE + xml_name(container_name): make_xml(full, container_name, self.numbering, self.plan.name),
+        }
 
     def resume_keys(self) -> Sequence[str]:
         """See ChunkLayout."""

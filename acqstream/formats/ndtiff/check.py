@@ -28,6 +28,7 @@ from acqstream.formats.ndtiff.pages import DIRECTORY_BYTES
 from acqstream.formats.ndtiff.pixels import is_raw, payload_bytes
 from acqstream.formats.ndtiff.placement import BLOCK_BYTES, align_up
 from acqstream.formats.ndtiff.stack_header import StackHeader, parse_stack_header
+from acqstream.model.units import count_text
 from acqstream.storage.read_file import ReadFile
 
 DISPLAY_SETTINGS_NAME = "display_settings.txt"
@@ -129,10 +130,13 @@ class _LevelCheck:
             without += int(np.count_nonzero(~rows.has_axes))
         repeats = RowLookup(self._table).repeats(0, len(self._table))
         if repeats.any():
-            text = f"{np.count_nonzero(repeats)} frames have the axes of an earlier one; readers show the later one"
+            repeated = count_text(int(repeats.sum()), "frame", "have")
+            text = f"{repeated} the axes of an earlier one; readers show the later one"
             self._report.add_note(f"{self._folder}: {text}")
         if without:
-            self._report.add_note(f"{self._folder}: {without} frames do not have their axes in their metadata")
+            self._report.add_note(
+                f"{self._folder}: {count_text(without, 'frame', 'do')} not have their axes in their metadata"
+            )
 
     def _check_rows(self, first: int, found: EntryRows, levels: int, *, is_last: bool) -> FrameColumns:
         names = [*self._table.stack_names, *self._others()] if is_last else self._table.stack_names

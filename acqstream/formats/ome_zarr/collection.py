@@ -16,8 +16,9 @@ from acqstream.storage.store import Store
 
 CollectionKind = Literal["plate", "well", "series", "labels", "group"]
 
-_MAX_LISTED = 20
-_MAX_CHILDREN = 1000  # of a plain group, looked at
+_MAX_LISTED = 200
+_MAX_CHILDREN = 1000  # of a plain group and those inside, looked at
+_MAX_DEPTH = 8
 _MAX_SERIES = 100_000
 _SERIES_GROUP = "OME"
 
@@ -61,13 +62,16 @@ def image_paths(store: Store, node: Node) -> Iterator[str]:
     elif kind == "series":
         yield from _series(store)
     elif kind == "group":
-        yield from _children(store)
+        yield from _children(store, "", [_MAX_CHILDREN])
 
 
 def several_images(store: Store, node: Node, where: str) -> DatasetError:
     """The error for a group that is no image: what it holds, and how to choose. where names the group."""
     kind = collection_kind(node)
     paths = list(image_paths(store, node))
+    if kind != "plate":  # what else is in it, beside the listed images
+        others = _children(store, "", [_MAX_CHILDREN])
+        paths = list(dict.fromkeys([*paths, *(path for path in others if path.split("/")[0] != _SERIES_GROUP)]))
     what = {"plate": "a plate", "well": "a well", "labels": "label images", "series": "a series of images"}.get(
         kind or "", "a Zarr group"
     )
@@ -105,17 +109,20 @@ def _series(store: Store) -> Iterator[str]:
         yield from map(str, numbers)
 
 
-def _children(store: Store) -> Iterator[str]:
-    """Children of a plain group that are images, arrays or collections."""
-    names = itertools.islice((name for name in store.children() if name.endswith("/")), _MAX_CHILDREN)
-    for name in sorted(one.removesuffix("/") for one in names):
+def _children(store: Store, folder: str, left: list[int]) -> Iterator[str]:
+    """Images, arrays and collections in a plain group, and in the plain groups inside; `left` nodes are looked at."""
+    for name in sorted(one.removesuffix("/") for one in store.children(folder) if one.endswith("/"))[: left[0]]:
+        path = f"{folder}/{name}" if folder else name
+        left[0] -= 1
         try:
-            found = read_node(store, name)
+            found = read_node(store, path)
         except DatasetError:
-            yield name  # damaged: opening it will say so
+            yield path  # damaged: opening it will say so
             continue
         if found is not None and collection_kind(found) != "group":
-            yield name
+            yield path
+        elif found is not None and path.count("/") < _MAX_DEPTH:
+            yield from _children(store, path, left)
 
 
 def _name(store: Store, path: str) -> str:

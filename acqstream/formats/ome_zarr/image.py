@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import AcqStreamError, CorruptDataset, DatasetError
 from acqstream.formats.ome_zarr.chunk_store import ChunkStore, IndexCache
-from acqstream.formats.ome_zarr.multiscales import LevelEntry, Multiscales, axis_name, parse_multiscales
+from acqstream.formats.ome_zarr.multiscales import (
+    LevelEntry,
+    Multiscales,
+    axis_name,
+    dimension_units,
+    parse_multiscales,
+)
 from acqstream.formats.ome_zarr.node import Node, read_node
 from acqstream.formats.ome_zarr.zarr_array import ZarrArray
 from acqstream.storage.boundary import requested_links
@@ -175,12 +181,15 @@ def _array_spec(place: ReadPlace, array: ZarrArray) -> ArraySpec:
     if "" in names or len(set(names)) < len(names):
         ndim = len(array.shape)
         names = [f"dim{axis}" for axis in range(ndim - 2)] + (["y", "x"] if ndim > 1 else ["x"])[: ndim or 0]
+    scale, units = dimension_units(array.attributes.get("dimension_units"), len(array.shape))
     return ArraySpec(
         axes=tuple(names),
         shape=array.shape,
         dtype=array.dtype,
         chunk_shape=array.chunk_shape,
         shard_shape=array.shard_shape,
+        scale=scale,
+        units=units,
     )
 
 

@@ -85,10 +85,13 @@ class OmeZarrLayout(ChunkLayout):
         return int(level), (*member, *(at * count for at, count in zip(shard, counts[members:], strict=True)))
 
     def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
-        """See ChunkLayout. Raw chunks in little-endian are not copied.
+        """See ChunkLayout. Raw chunks in little-endian are not copied."""
+        return self.encode_present(level, position, chunk, np.zeros((1,) * len(self.plan.full.axes), np.bool_))
 
-        Chunks of zeros are left out of a compressed shard: that is the value of what is missing.
-        """
+    def encode_present(
+        self, level: int, position: Position, chunk: NDArray[np.generic], present: NDArray[np.bool_]
+    ) -> Encoded:
+        """See ChunkLayout. Chunks of zeros without frames are left out of a compressed shard."""
         spec, codecs = self.plan.levels[level], self.codecs(level)
         if chunk.shape != spec.memory_shape:
             raise ValueError(f"a chunk of shape {chunk.shape} at {position} of level {level}, not {spec.memory_shape}")
@@ -100,8 +103,9 @@ class OmeZarrLayout(ChunkLayout):
         extents = np.full((len(blocks), 2), MISSING, np.uint64)
         encoded: list[bytes | memoryview] = []
         end = 0
+        kept = _blocks_with(present, position, spec)
         for number, block in enumerate(blocks):
-            if block.item(0) or block.any():  # `any` converts all of a chunk, and few begin with a zero
+            if kept[number] or block.item(0) or block.any():  # `any` converts all of a chunk, and few begin with a zero
                 encoded.append(codecs.encode(block))
                 extents[number] = end, len(encoded[-1])
                 end += len(encoded[-1])
@@ -155,7 +159,7 @@ class OmeZarrLayout(ChunkLayout):
         if self.plan.member_axes:
             return self.group((), {"bioformats2raw.layout": 3}, **{KEY: note})
         # Viewers find an image only when it has its first frames.
-        image = None if 0 in self.plan.full.shape else docs.image_metadata(self.plan.levels, "image", None)
+        image = None if 0 in self.plan.full.shape else docs.image_metadata(self.plan.levels, self.plan.name, None)
         return self.group((), image, **{KEY: note})
 
     def member_documents(self, member: Position) -> Mapping[str, bytes]:
@@ -364,6 +368,21 @@ def _part(spec: ArraySpec, members: int) -> ArraySpec:
         units=spec.units[members:],
         translation=spec.translation[members:],
     )
+
+
+def _blocks_with(present: NDArray[np.bool_], position: Position, spec: ArraySpec) -> NDArray[np.bool_]:
+    """Which blocks of a shard have frames inside the picture, in C order."""
+    counts = [size // block for size, block in zip(spec.chunk_shape, spec.block_shape, strict=True)]
+    split = [
+        part
+        for size, block in zip(present.shape, spec.block_shape, strict=True)
+        for part in (-(-size // block), min(size, block))
+    ]
+    found = np.broadcast_to(present.reshape(split).any(axis=tuple(range(1, len(split), 2))), counts).copy()
+    for axis in (spec.axes.index("y"), spec.axes.index("x")):
+        inside = -(-(spec.shape[axis] - position[axis] * spec.chunk_shape[axis]) // spec.block_shape[axis])
+        found[(slice(None),) * axis + (slice(max(0, inside), None),)] = False
+    return found.reshape(-1)
 
 
 def _number_in_shard(spec: ArraySpec, position: Position) -> int:

@@ -40,7 +40,7 @@ class OmeZarrV2Layout(OmeZarrLayout):
             return self._plate_documents({}, complete=complete)
         if self.plan.member_axes:
             return self.group((), {"bioformats2raw.layout": 3})
-        return self.group((), self._image(self.plan.levels, "image", ()))
+        return self.group((), self._image(self.plan.levels, self.plan.name, ()))
 
     def member_documents(self, member: Position) -> Mapping[str, bytes]:
         """See ChunkLayout."""

@@ -16,6 +16,7 @@ from acqstream.formats.ome_zarr.node import Node, node_path
 from acqstream.model.fields import Fields
 from acqstream.model.finite_number import finite_number
 
+_DISTANCE = re.compile(r"\s*(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|)\s*(.*?)\s*", re.DOTALL)
 _VERSION = re.compile(r"0\.[1-5](\D.*)?")
 _OLD_AXES = ("t", "c", "z", "y", "x")  # of versions that name none
 _KINDS = MappingProxyType({"t": "time", "c": "channel"})
@@ -94,6 +95,18 @@ def parse_multiscales(node: Node) -> Multiscales:
     return Multiscales(
         name if isinstance(name, str) else "", axes, units, levels, has_scales, _channels(node.ome.get("omero"))
     )
+
+
+def dimension_units(given: object, ndim: int) -> tuple[tuple[float, ...], tuple[str, ...]]:
+    """Distances and units of axes, as tensorstore stores them in an array: "0.5 um", "nm", [4, "nm"] or null."""
+    found = [(1.0, "")] * ndim
+    for axis, one in enumerate(given if isinstance(given, list) and len(given) == ndim else ()):
+        parts = _DISTANCE.fullmatch(one).groups() if isinstance(one, str) else one  # type: ignore[union-attr]
+        if isinstance(parts, tuple | list) and len(parts) == 2 and isinstance(parts[1], str):
+            unit, factor = _UNITS.get(parts[1], (parts[1], 1.0))
+            number = finite_number(float(parts[0] or 1) if isinstance(parts[0], str) else parts[0])
+            found[axis] = (number * factor, unit) if number and number > 0 else (1.0, "")
+    return tuple(size for size, _ in found), tuple(unit for _, unit in found)
 
 
 def axis_name(name: str, kind: object = None) -> str:

@@ -40,6 +40,8 @@ from acqstream.formats.wkw.progress import STORED_NAME, encode_rows, parse_depth
 from acqstream.storage.store import Capability
 
 _LONG_RUN_BYTES = 2**20
+_MAX_CUBE_SIDE, _OPEN_CUBE_SIDE = 512, 128  # of raw cubes that nobody asked for; the latter where the depth is open
+_MAX_PLANE_CUBES = 1024
 _SMALLEST_LEVEL = 512  # pixels: without a count there are levels until a plane fits into this
 
 
@@ -252,7 +254,21 @@ def header_for(spec: ArraySpec, options: WkwOptions) -> Header:
         raise ConfigError(f"WKW: dtype {spec.dtype} cannot be stored, only {', '.join(map(str, VOXEL_TYPES.values()))}")
     if not 1 <= channels * dtype.itemsize <= MAX_VOXEL_BYTES:
         raise ConfigError(f"WKW: {channels} components of {dtype} take more than {MAX_VOXEL_BYTES} bytes a voxel")
-    return Header(BLOCK_SIDE, options.cube_side // BLOCK_SIDE, options.block_type, dtype, channels)
+    roles = axis_roles(spec.axes)
+    planned = spec.shard_shape[roles.depth] if spec.shard_shape else options.cube_side
+    side = planned or fitting_side(*roles.extent(spec.shape))
+    return Header(BLOCK_SIDE, side // BLOCK_SIDE, options.block_type, dtype, channels)
+
+
+def fitting_side(depth: int, height: int, width: int) -> int:
+    """The side of raw cubes that suits a volume: a copy without holes is not much larger than its blocks.
+
+    A size of 0 is not known yet. A plane has at most _MAX_PLANE_CUBES of them, if cubes of _MAX_CUBE_SIDE permit.
+    """
+    side = BLOCK_SIDE if depth else _OPEN_CUBE_SIDE
+    while side < _MAX_CUBE_SIDE and (side < depth or -(-height // side) * -(-width // side) > _MAX_PLANE_CUBES):
+        side *= 2
+    return side
 
 
 def plan_levels(array: ArraySpec, options: WkwOptions) -> tuple[ArraySpec, ...]:

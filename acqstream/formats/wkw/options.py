@@ -14,13 +14,14 @@ BLOCK_SIDE = 32  # what webKNOSSOS streams; it shows no other
 MAX_LEVELS = 16
 
 _BLOCK_TYPES = {"raw": BlockType.RAW, "lz4": BlockType.LZ4, "lz4hc": BlockType.LZ4HC}
-_CUBE_SIDES = {BlockType.RAW: 512, BlockType.LZ4: 128, BlockType.LZ4HC: 128}
+_CUBE_SIDES = {BlockType.RAW: 0, BlockType.LZ4: 128, BlockType.LZ4HC: 128}
 
 
 @dataclass(frozen=True, slots=True)
 class WkwOptions:
-    """cube_side is in voxels. levels: how many, with the full resolution; None: as many as make sense. downsample: the
-    axes along which lower levels are reduced; z only once its steps are not larger than those of the others.
+    """cube_side is in voxels; 0: it follows the volume. levels: how many, with the full resolution; None: as many as
+    make sense. downsample: the axes along which lower levels are reduced; z only once its steps are not larger than
+    those of the others.
     """
 
     block_type: BlockType = BlockType.RAW
@@ -42,8 +43,8 @@ def parse_options(given: Mapping[str, object]) -> WkwOptions:
     if not isinstance(compression, str) or compression not in _BLOCK_TYPES:
         raise ConfigError(f"WKW compression is {compression!r:.80}, expected one of {', '.join(_BLOCK_TYPES)}")
     block_type = _BLOCK_TYPES[compression]
-    cube = given.get("cube", _CUBE_SIDES[block_type])
     largest = BLOCK_SIDE * MAX_SIDE
+    cube = given.get("cube", BLOCK_SIDE)
     if type(cube) is not int or not is_power_of_two(cube) or not BLOCK_SIDE <= cube <= largest:
         raise ConfigError(f"WKW cube is {cube!r:.80}, expected a power of two from {BLOCK_SIDE} to {largest} voxels")
     levels = given.get("levels", "auto")
@@ -52,4 +53,5 @@ def parse_options(given: Mapping[str, object]) -> WkwOptions:
     downsample = given.get("downsample", "xyz")
     if downsample not in {"xyz", "xy"}:
         raise ConfigError(f"WKW downsample is {downsample!r:.80}, expected one of xyz, xy")
-    return WkwOptions(block_type, cube, levels if type(levels) is int else None, "xy" if downsample == "xy" else "xyz")
+    side = cube if "cube" in given else _CUBE_SIDES[block_type]
+    return WkwOptions(block_type, side, levels if type(levels) is int else None, "xy" if downsample == "xy" else "xyz")

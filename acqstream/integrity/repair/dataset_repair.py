@@ -32,6 +32,7 @@ from acqstream.log import journal
 from acqstream.log.journal_file import JournalContent, read_journal
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, DatasetState, read_state, write_state
 from acqstream.model.state import AcquisitionState
+from acqstream.model.units import count_text
 from acqstream.storage.append_file import AppendFile
 from acqstream.storage.atomic import has_content, replace_file
 from acqstream.storage.disk import Disk, LocalDisk
@@ -124,7 +125,8 @@ class _Repair:
         level = self.report.levels[0]
         level.notes += [f"{name} had no published frame: put aside" for name in done.put_aside]
         if done.records_added:
-            level.notes.append(f"{done.records_added} frames had no journal record: their checksums were computed")
+            text = f"{count_text(done.records_added, 'frame')} had no journal record: their checksums were computed"
+            level.notes.append(text)
         if self.report.dry_run:
             return
         level.kept -= done.rolled_forward

@@ -32,6 +32,7 @@ from acqstream.integrity.repair.rebuilt_frame import RebuiltFrame, entry_of, key
 from acqstream.integrity.repair.repair_report import LevelReport
 from acqstream.log.journal import RECORD_DTYPE
 from acqstream.log.journal_file import JournalContent
+from acqstream.model.units import count_text
 from acqstream.storage.json_file import read_small_file
 from acqstream.storage.read_file import ReadFile
 
@@ -317,7 +318,8 @@ class _Rebuild:
         if self._journal is None and self._report.recovered:
             hidden = len(frames) - len({key_of(frame.axes()) for frame in frames})
             if hidden:
-                self._report.notes.append(f"{hidden} frames have the axes of a later one, which readers show instead")
+                text = f"{count_text(hidden, 'frame', 'have')} the axes of a later one, which readers show instead"
+                self._report.notes.append(text)
         return b"".join([frame.entry for frame in frames])
 
 

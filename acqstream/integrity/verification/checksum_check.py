@@ -1,6 +1,7 @@
 """Compares a container with the checksums that its writer kept: docs/decisions/040-checksum-lists.md.
 
-The lists lie in the container, so a copy is proved on any machine, without the log.
+The lists lie in the folder of the view beside the container, or inside it (mirrors of earlier versions). A copy of both
+is proved on any machine, without the log.
 """
 
 from __future__ import annotations
@@ -86,21 +87,24 @@ def verify_checksums(container: ReadPlace, report: CheckReport, *, has_chunks: b
     has_chunks: the arrays have places for chunks. Raises StorageError.
     """
     store = container.store(follows_links=requested_links() is True)
+    place = container.absolute()
+    beside = (place.parent / f"{place.name}.view").store(follows_links=requested_links() is True)
+    lists = store if beside.size(NOTE_KEY) is None else beside
     try:
-        note = _read_note(store)
+        note = _read_note(lists)
     except CorruptDataset as error:
         report.add_error(error)
         return ChecksumCounts(0, 0, covers_all=False)
     if note is None:
         return None
     records, is_closed = _Records(len(note.axes)), False
-    keys = list(_list_keys(store))
+    keys = list(_list_keys(lists))
     numbers = {list_number(key.rpartition("/")[2]) for key in keys}
     for number in sorted(set(range(1, max([1, *(n for n in numbers if n is not None)]) + 1)) - numbers):
         if has_chunks:  # the first list comes before the first chunk, and each further number follows the one before
-            report.add_problem(f"{store.url}/{FOLDER}", f"list {number} of checksums is missing")
+            report.add_problem(f"{lists.url}/{FOLDER}", f"list {number} of checksums is missing")
     for key in keys:
-        is_closed = _load(store, key, records, report)
+        is_closed = _load(lists, key, records, report)
     rows = records.latest(has_fixed_places=note.has_fixed_places)
     hint = "" if is_closed else "; its writer has not finished: `acqstream mirror` stores it again"
     read, total = 0, int(rows[:, 2].sum())

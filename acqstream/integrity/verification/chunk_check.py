@@ -10,6 +10,7 @@ from typing import Any
 from acqstream.formats.check_report import CheckReport, Problem
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.integrity.verification.checksum_check import ChecksumCounts, verify_checksums
+from acqstream.model.units import count_text
 from acqstream.storage.boundary import requested_links
 from acqstream.storage.json_file import MAX_FILE_BYTES
 from acqstream.storage.read_place import ReadPlace, place_of
@@ -53,12 +54,12 @@ def verify_chunks(
     counts = found.check(container, report)
     before = report.problem_count
     sums = verify_checksums(container, report, has_chunks=counts.chunks + counts.missing > 0)
-    if sums is None and counts.missing and _is_ours(container):
-        text = (
-            f"{counts.missing:,} chunks are missing, and with them the lists of checksums that name all that was stored"
-        )
+    if sums is None and counts.missing and is_ours(container):
+        lists = "and with them the lists of checksums that name all that was stored"
+        text = f"{count_text(counts.missing, 'chunk', 'are')} missing, {lists}: they are in {container.name}.view, "
+        text += "which is copied beside the container"
         report.add_problem(container, text)
-    proved, not_proved = _told(sums, is_sound=report.problem_count == before)
+    proved, not_proved = _told(sums, container, is_sound=report.problem_count == before)
     return ChunkVerification(
         path=str(container),
         format=found.name,
@@ -75,7 +76,7 @@ def verify_chunks(
     )
 
 
-def _is_ours(container: ReadPlace) -> bool:
+def is_ours(container: ReadPlace) -> bool:
     """Whether a note of our writer is in the container; such a mirror keeps lists of checksums."""
     store = container.store(follows_links=requested_links() is True)
     if any(store.size(name) is not None for name in _NOTES):
@@ -83,11 +84,13 @@ def _is_ours(container: ReadPlace) -> bool:
     return any(b'"acqstream"' in (store.get(name, 0, MAX_FILE_BYTES) or b"") for name in _DOCUMENTS)
 
 
-def _told(sums: ChecksumCounts | None, *, is_sound: bool) -> tuple[list[str], list[str]]:
+def _told(sums: ChecksumCounts | None, container: ReadPlace, *, is_sound: bool) -> tuple[list[str], list[str]]:
     """What is proved by the checksums, and what is not."""
     if sums is None:
-        return [], ["that this is what was stored: there is no list of checksums"]
-    text = f"{sums.chunks:,} chunks and {sums.documents:,} documents are as they were stored (XXH3-64)"
+        where = f"; a mirror has it in {container.name}.view beside it" if is_ours(container) else ""
+        return [], [f"that this is what was stored: there is no list of checksums{where}"]
+    text = f"{count_text(sums.chunks, 'chunk')} and {count_text(sums.documents, 'document', 'are')} "
+    text += "as they were stored (XXH3-64)"
     proved = [text] if is_sound and sums.chunks + sums.documents else []
     if not sums.covers_all:
         return proved, ["that every chunk is as it was stored: the lists of checksums are not complete"]

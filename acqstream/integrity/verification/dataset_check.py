@@ -27,6 +27,7 @@ from acqstream.log.journal import JOURNAL_NAME, RECORD_BYTES
 from acqstream.log.journal_file import JournalContent, JournalWalk
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, DatasetState, read_state
 from acqstream.model.receipt import MissingFrames, Receipt
+from acqstream.model.units import count_text
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
 from acqstream.storage.folder_tree import walk
 from acqstream.storage.lock import is_locked
@@ -219,7 +220,7 @@ class _Check:
             self._not_proved.append(f"metadata: there are no checksums; {whole} and names the axes of the frame")
         self._not_proved.append(f"summary: no checksum of it is recorded; {whole}, the same in all stack files")
         if self.writing:
-            self._not_proved.append(f"what came after the first {frames} frames: it is being written now")
+            self._not_proved.append(f"what came after the first {count_text(frames, 'frame')}: it is being written now")
         self._note_other_files()
         return Verification(
             path=str(self.folder),
@@ -261,7 +262,8 @@ class _Check:
             self._not_proved.append(f"pixels: {why}, so there are no checksums; only that all their bytes exist")
             return
         if self._journal_is_good and self._index_agrees:
-            text = f"journal: all {facts.records:,} records are intact, and agree with the index for every frame"
+            records = count_text(facts.records, "record", "are")
+            text = f"journal: all {records} intact, and the index agrees for every frame"
             self._proved += [text, _metadata_text(facts)]
         stored = len(facts.numbers)
         self._proved.append(_pixels_text(pixels, min(stored, frames) if self.growing else stored))
@@ -305,13 +307,14 @@ class _Check:
 def _structure_text(name: str, frames: int, count: int, *, growing: bool) -> str:
     levels = f" in {count} levels" if count > 1 else ""
     end = "" if growing else ", nothing is cut or left over"
-    return f"files: index, pages and metadata of {frames:,} frames{levels} agree and keep to {name}{end}"
+    return f"files: index, pages and metadata of {count_text(frames, 'frame')}{levels} agree and keep to {name}{end}"
 
 
 def _metadata_text(facts: JournalFacts) -> str:
     frames, sent = facts.sound_frames, facts.metadata_sent
     return (
-        f"metadata: those of {frames:,} frames, {facts.timed:,} with a capture time, have the recorded XXH3-64; "
+        f"metadata: those of {count_text(frames, 'frame')}, "
+        f"{facts.timed:,} with a capture time, have the recorded XXH3-64; "
         f"{sent:,} of these checksums were taken in the producer, {frames - sent:,} only in the daemon"
     )
 
@@ -319,6 +322,7 @@ def _metadata_text(facts: JournalFacts) -> str:
 def _pixels_text(pixels: ProvedPixels, frames: int) -> str:
     producer = pixels.frames - pixels.own_checksums
     return (
-        f"pixels: {pixels.frames:,} of {frames:,} frames, {pixels.payload_bytes:,} bytes, have the recorded XXH3-64; "
+        f"pixels: {pixels.frames:,} of {count_text(frames, 'frame')}, "
+        f"{pixels.payload_bytes:,} bytes, have the recorded XXH3-64; "
         f"{producer:,} of these checksums were taken in the producer, {pixels.own_checksums:,} only in the daemon"
     )

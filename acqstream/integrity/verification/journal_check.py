@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from acqstream.formats.check_report import CheckReport, FrameColumns
 from acqstream.log.journal import HEADER_BYTES, RECORD_BYTES
 from acqstream.log.journal_file import JournalContent, read_journal
+from acqstream.model.units import count_text
 
 _OFFSET_BITS = 40  # more than offsets in a stack file have
 _MAX_DAMAGED_RECORDS = 10_000  # a sparse file must not keep us for ever
@@ -66,7 +67,7 @@ def compare_with_index(journal: JournalContent, columns: FrameColumns, report: C
     # The last item stands for frames whose stack file is missing: columns.file is -1 there.
     file_numbers = np.array([*columns.file_numbers, -1], np.int64)[columns.file]
     if len(numbers) != len(rows):
-        text = f"{len(numbers)} frames in the journal, {len(rows)} in the index"
+        text = f"{count_text(len(numbers), 'frame')} in the journal, {len(rows)} in the index"
         report.add_problem(journal.path, text)
         numbers, rows = _match(journal, numbers, (file_numbers << _OFFSET_BITS) + columns.offset, report)
     sound = journal.sound[numbers]  # a damaged record is reported once, not again with each of its fields

@@ -15,6 +15,7 @@ from acqstream.errors import CorruptDataset, DatasetError, StorageError
 from acqstream.formats.check_report import CheckReport, FrameColumns
 from acqstream.formats.ndtiff.placement import align_up
 from acqstream.log.journal_file import JournalContent
+from acqstream.model.units import count_text
 from acqstream.storage.memory import PageMemory
 from acqstream.storage.read_file import ReadFile
 from acqstream.storage.read_spans import read_spans
@@ -80,7 +81,7 @@ class PixelCheck:
                     self._report.add_problem(path or "", f"cannot be opened: {error}")
                     continue
                 if file is None:
-                    text = f"stack file number {stack} is missing: {len(numbers)} frames"
+                    text = f"stack file number {stack} is missing: {count_text(len(numbers), 'frame')}"
                     self._report.add_problem(self._journal.path.parent, text)
                     continue
                 self._check_file(file, self._inside(file, numbers), buffers, reader)
@@ -179,7 +180,7 @@ class PixelCheck:
             try:
                 count = result.result()
             except StorageError as error:
-                text = f"{window.high - window.low} frames cannot be read: {error.strerror}"
+                text = f"{count_text(window.high - window.low, 'frame')} cannot be read: {error.strerror}"
                 self._report.add_problem(file.path, text, offset=window.offset)
                 continue
             if count != window.length:  # the size was checked before, so another process cuts it now

@@ -14,6 +14,7 @@ from acqstream.integrity.verification.journal_facts import JournalFacts, Missing
 from acqstream.log.state_file import MAX_GAPS_NOTED, DatasetState
 from acqstream.model.fields import Fields
 from acqstream.model.receipt import END_STATES, MissingFrames, Receipt
+from acqstream.model.units import count_text
 from acqstream.storage.json_file import parsed, read_json_object
 
 _NEEDED = ("sent", "missing", "stored", "skipped", "payload_bytes", "without_checksum")
@@ -89,7 +90,7 @@ class ReceiptCheck:
         low, high = np.searchsorted(frames, declared[:, 0]), np.searchsorted(frames, declared[:, 1])
         if wrong := int((high - low).sum()):
             first = frames[low[high > low][0]]
-            self._tell(f"{wrong} frames are listed as missing that exist, the first is {first}")
+            self._tell(f"{count_text(wrong, 'frame', 'are')} listed as missing that exist, the first is {first}")
         self._compare_silent(frames, declared, count)
         self._compare_end(count, behind)
         holes = journal.missing
@@ -116,7 +117,7 @@ class ReceiptCheck:
         lacking = ends - starts - (high - low)
         if not lacking.any():
             return
-        text = f"{lacking.sum()} numbers without pixels are not listed as missing"
+        text = f"{count_text(int(lacking.sum()), 'number')} without pixels not listed as missing"
         if len(self._receipt.missing) >= MAX_GAPS_NOTED:
             self._report.add_note(f"{text}: at most {MAX_GAPS_NOTED} ranges are listed")
             return

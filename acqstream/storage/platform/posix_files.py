@@ -170,6 +170,19 @@ class PosixFiles:
             os.close(fd)
         return True
 
+    def why_cached(self, path: str) -> str:
+        """The reason why direct writes of a file, at least a page long, went through a page cache; "" if they did not
+        or it is not known."""
+        return ""
+
+    def open_file_system(self, folder: str) -> int | None:
+        """A descriptor for `sync_file_system`, which reports errors from now on; None where it cannot do that."""
+        return None
+
+    def sync_file_system(self, fd: int) -> None:
+        """Force all files and names of a file system; fd is from `open_file_system`."""
+        raise OSError(errno.ENOSYS, "this system does not force all files at once")
+
     def free_bytes(self, path: str) -> int:
         """Bytes that this user can still write to the file system of `path`."""
         status = os.statvfs(path)

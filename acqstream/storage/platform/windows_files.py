@@ -271,6 +271,16 @@ class WindowsFiles:
                 self._renamed.setdefault(volume, target)
                 raise
 
+    def why_cached(self, path: str) -> str:
+        return ""
+
+    def open_file_system(self, folder: str) -> int | None:
+        """Return None: forcing a volume takes an administrator."""
+        return None
+
+    def sync_file_system(self, fd: int) -> None:
+        raise OSError(errno.ENOSYS, "Windows does not force all files at once")
+
     def free_bytes(self, path: str) -> int:
         free = c_uint64()  # for this user, within its quota
         if not kernel32().GetDiskFreeSpaceExW(extended_path(path), byref(free), None, None):

@@ -22,6 +22,7 @@ CALLS = [
     ((), {"directory": Path("/mine"), "name": "cells"}),
     (("/mine", "cells"), {}),
     (("cells",), {"directory": "/mine"}),
+    (("/mine",), {"name": "cells"}),
 ]
 
 
@@ -38,6 +39,39 @@ def test_a_directory_is_refused_in_words_that_say_where_data_go(
     assert f"{shared_daemon.data} at {shared_daemon.endpoint}. Leave the argument out" in told
     assert "Acquisition('cells')" in told
     assert not list(shared_daemon.data.glob("[!.]*"))
+
+
+@pytest.mark.parametrize(("positional", "named"), CALLS)
+@pytest.mark.parametrize("spelling", ["{}", "{}/", "{}/../data"])
+def test_the_daemons_own_directory_is_taken(
+    shared_daemon: DaemonProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    positional: tuple[str, ...],
+    named: dict[str, Any],
+    spelling: str,
+) -> None:
+    from acqstream.client import producer
+    from acqstream.client.pycromanager import Acquisition, acquisition
+
+    def create(name: str, **options: Any) -> None:
+        raise ConfigError(f"far enough: {name} {'directory' in options}")
+
+    monkeypatch.setattr(producer, "create", create)
+    monkeypatch.setattr(acquisition, "_engine_summary", lambda _name: {})
+    own = spelling.format(shared_daemon.data)
+    arguments = [own if one == "/mine" else one for one in positional]
+    options: dict[str, Any] = {key: own if str(value) == "/mine" else value for key, value in named.items()}
+    for place in ("endpoint", "data"):
+        with pytest.raises(ConfigError, match="far enough: cells False"):
+            Acquisition(*arguments, **{**options, place: str(getattr(shared_daemon, place))})
+
+
+@pytest.mark.parametrize(("positional", "named"), [((), {}), (("a", "b", "c"), {}), (("a", "b"), {"name": "c"})])
+def test_anything_but_a_directory_and_a_name_is_refused(positional: tuple[str, ...], named: dict[str, Any]) -> None:
+    from acqstream.client.pycromanager import Acquisition
+
+    with pytest.raises(TypeError, match="takes a name"):
+        Acquisition(*positional, **named)
 
 
 def test_data_is_passed_on_and_named_where_a_directory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

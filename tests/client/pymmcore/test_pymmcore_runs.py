@@ -434,7 +434,7 @@ def test_a_keyboard_interrupt_closes_the_run_and_the_core_can_be_used_again(core
         with pytest.raises(KeyboardInterrupt):
             run_streamed(core, SNAPS)
     assert fake.runs[0].status == "error"
-    assert fake.runs[0].reason == "KeyboardInterrupt"
+    assert fake.runs[0].reason == "canceled by Ctrl-C"
     with streaming(core, "again"):
         core.mda.run(SNAPS)
     assert (fake.runs[1].status, len(fake.runs[1].frames)) == ("completed", 6)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorstore
 
 from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat
 from acqstream.formats.ome_zarr.collection import list_images
@@ -34,6 +35,12 @@ def test_that_a_plain_group_lists_its_children() -> None:
         open_foreign(place_of(GOLDEN / "aq_plate.ome.zarr"))
 
 
+def _create(folder: Path, schema: dict[str, Any]) -> None:
+    """An array by tensorstore."""
+    spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(folder)}, "create": True, "dtype": "uint16"}
+    tensorstore.open(spec, **schema).result()
+
+
 def _write(folder: Path, ome: object) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     document = {"zarr_format": 3, "node_type": "group", "attributes": {"ome": ome}}
@@ -41,10 +48,30 @@ def _write(folder: Path, ome: object) -> None:
 
 
 def test_that_a_long_list_is_cut(tmp_path: Path) -> None:
-    _write(tmp_path, {"labels": [f"cells{number}" for number in range(25)]})
-    with pytest.raises(DatasetError, match=r"cells0, .*cells19 and 5 more$") as caught:
+    _write(tmp_path, {"labels": [f"cells{number}" for number in range(205)]})
+    with pytest.raises(DatasetError, match=r"cells0, .*cells199 and 5 more$") as caught:
         open_foreign(place_of(tmp_path))
-    assert "cells20" not in str(caught.value)
+    assert "cells200" not in str(caught.value)
+
+
+def test_that_a_group_lists_all_that_is_in_it(tmp_path: Path) -> None:
+    for group in ("", "masks", "masks/deep", "tables", "empty"):
+        _write(tmp_path / "a.zarr" / group, {})
+    for path in ("raw", "masks/nuclei", "masks/deep/cells", "tables/0"):
+        _create(tmp_path / "a.zarr" / path, {"shape": [4, 4]})
+    with pytest.raises(DatasetError, match=r": masks/deep/cells, masks/nuclei, raw, tables/0$"):
+        open_foreign(place_of(tmp_path / "a.zarr"))
+    _write(tmp_path / "a.zarr", {"bioformats2raw.layout": 3})  # a series lists images, and has more
+    _write(tmp_path / "a.zarr" / "OME", {"series": ["0"]})
+    with pytest.raises(DatasetError, match=r": 0, masks/deep/cells, masks/nuclei, raw, tables/0$"):
+        open_foreign(place_of(tmp_path / "a.zarr"))
+
+
+def test_that_distances_of_tensorstore_are_read(tmp_path: Path) -> None:
+    _create(tmp_path / "a.zarr", {"shape": [2, 2, 4, 4], "dimension_units": ["2 s", None, "0.5 um", "nm"]})
+    (level,) = open_foreign(place_of(tmp_path / "a.zarr"))
+    assert level.spec.units == ("s", "", "um", "um")
+    assert level.spec.scale == pytest.approx((2.0, 1.0, 0.5, 0.001))
 
 
 def test_that_an_empty_group_says_so(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError
 from acqstream.formats.wkw.axes import axis_roles, layer_names
 from acqstream.formats.wkw.header import BlockType
-from acqstream.formats.wkw.layout import max_encode_memory
+from acqstream.formats.wkw.layout import create_layout, max_encode_memory, plan
 from acqstream.formats.wkw.options import WkwOptions, parse_options
 from tests.formats.wkw.wkw_data import planned
 
@@ -22,10 +22,30 @@ def stack(**changed):
 
 
 def test_options_and_their_defaults():
-    assert parse_options({}) == WkwOptions(BlockType.RAW, 512, None, "xyz")
+    assert parse_options({}) == WkwOptions(BlockType.RAW, 0, None, "xyz")
     assert parse_options({"compression": "lz4"}).cube_side == 128
     given = {"compression": "lz4hc", "cube": 64, "levels": 2, "downsample": "xy"}
     assert parse_options(given) == WkwOptions(BlockType.LZ4HC, 64, 2, "xy")
+
+
+@pytest.mark.parametrize(
+    ("shape", "given", "side"),
+    [
+        ((1, 512, 512), {}, 32),
+        ((10, 2048, 2048), {}, 64),
+        ((100, 2048, 2048), {}, 128),
+        ((5000, 2048, 2048), {}, 512),
+        ((4, 40_000, 30_000), {}, 512),
+        ((0, 2048, 2048), {}, 128),
+        ((0, 2048, 2048), {"cube": 512}, 512),
+        ((10, 2048, 2048), {"compression": "lz4"}, 128),
+    ],
+)
+def test_cubes_follow_the_volume_unless_asked(shape, given, side):
+    options = parse_options(given)
+    cut = plan(stack(shape=shape), options)
+    assert cut.full.shard_shape == (side,) * 3
+    assert create_layout(cut.with_shapes([(7, 9, 9)] * len(cut.levels)), options).header.cube_side == side
 
 
 @pytest.mark.parametrize(
@@ -49,13 +69,13 @@ def test_wrong_options_are_named(given, text):
 
 
 def test_raw_chunks_are_layers_of_blocks_of_one_cube():
-    levels = planned(stack())
+    levels = planned(stack(), cube=512)
     assert [level.shape for level in levels] == [(100, 2048, 2048), (100, 1024, 1024), (100, 512, 512)]
     assert [level.factors for level in levels] == [(1, 1, 1), (1, 2, 2), (1, 4, 4)]
     assert [level.chunk_shape for level in levels] == [(32, 512, 512)] * 3
     assert [level.memory_shape for level in levels] == [(1, 16, 16, 32, 32, 32)] * 3
     assert max_encode_memory(levels[0], parse_options({})) == 0
-    (small,) = planned(stack(shape=(100, 300, 20)), levels=1)
+    (small,) = planned(stack(shape=(100, 300, 20)), levels=1, cube=512)
     assert small.chunk_shape == (32, 320, 32)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from acqstream.errors import CorruptDataset
 from acqstream.formats.checksum_list import DOCUMENT, ChecksumPage, Entry, page_bytes, read_pages
-from acqstream.formats.checksum_note import FOLDER, NOTE_KEY, ChecksumNote, list_key, list_number, parse_note
+from acqstream.formats.checksum_note import FOLDER, ChecksumNote, list_key, list_number, parse_note
 from acqstream.formats.registry import chunk_format
 from acqstream.integrity.verification.checksum_check import _Records
 from acqstream.integrity.verification.chunk_check import ChunkVerification, verify_chunks
@@ -56,9 +56,13 @@ def verify(container: Path, kind: str) -> ChunkVerification:
     return verify_chunks(container, chunk_format(str(KINDS[kind]["format"])))
 
 
+def lists_of(container: Path) -> Path:
+    return container.with_name(f"{container.name}.view") / FOLDER
+
+
 def entries_of(container: Path) -> list[Entry]:
     found = []
-    for path in sorted((container / FOLDER).glob("*.sums")):
+    for path in sorted(lists_of(container).glob("*.sums")):
         for page in read_pages(path.read_bytes()):
             if isinstance(page, ChecksumPage):
                 found += [page.entry(row) for row in range(len(page.records))]
@@ -78,7 +82,14 @@ def test_one_flipped_bit_in_any_chunk_is_found_and_named(tmp_path: Path, kind: s
     container = tmp_path / "elsewhere" / made.name  # a copy proves itself
     shutil.copytree(made, container)
     result = verify(container, kind)
-    assert (result.ok, result.not_proved) == (True, [])
+    assert (result.ok, result.proved) == (True, [])
+    assert f"there is no list of checksums; a mirror has it in {made.name}.view" in result.not_proved[0]
+    shutil.copytree(lists_of(made), container / FOLDER)  # as mirrors of earlier versions have it
+    older = verify(container, kind)
+    (container / FOLDER).rename(container.with_name("kept"))
+    shutil.copytree(lists_of(made).parent, lists_of(container).parent)
+    result = verify(container, kind)
+    assert (result.ok, result.not_proved, result.proved) == (True, [], older.proved)
     chunks = [entry for entry in entries_of(container) if entry.level != DOCUMENT and entry.length]
     assert f"{len(chunks):,} chunks and " in result.proved[0]
     picked = random.Random(kind).sample(chunks, 8)
@@ -154,15 +165,15 @@ def test_processes_that_make_a_mirror_together_prove_all_of_it(tmp_path: Path, k
 
 def test_an_older_mirror_has_no_list_and_one_that_goes_on_a_part_of_it(tmp_path: Path) -> None:
     container = mirror_of(tmp_path, "n5")
-    shutil.rmtree(container / FOLDER)
+    shutil.rmtree(lists_of(container))
     result = verify(container, "n5")
     assert (result.ok, result.proved) == (True, [])
-    assert result.not_proved == ["that this is what was stored: there is no list of checksums"]
+    assert "there is no list of checksums" in result.not_proved[0]
 
 
 def test_a_list_that_is_damaged_is_told(tmp_path: Path) -> None:
     container = mirror_of(tmp_path, "n5")
-    (path,) = (container / FOLDER).glob("*.sums")
+    (path,) = lists_of(container).glob("*.sums")
     content = path.read_bytes()
     path.write_bytes(content[:-1])
     result = verify(container, "n5")
@@ -178,7 +189,7 @@ def test_a_list_that_is_damaged_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["../../secret", "/etc/passwd", "a\0b", ""])
 def test_a_key_that_leads_out_is_not_followed(tmp_path: Path, key: str) -> None:
     container = mirror_of(tmp_path, "n5")
-    (path,) = (container / FOLDER).glob("*.sums")
+    (path,) = lists_of(container).glob("*.sums")
     path.write_bytes(page_bytes([Entry(0, (0,) * 5, key, 0, 2**63, 2)], 5, is_closed=True))
     (problem,) = verify(container, "n5").problems
     assert "is listed under a name that no file has" in problem.text
@@ -187,9 +198,9 @@ def test_a_key_that_leads_out_is_not_followed(tmp_path: Path, key: str) -> None:
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"format": "acqstream-checksums", "version": 2}'])
 def test_a_damaged_note_is_told(tmp_path: Path, content: bytes) -> None:
     container = mirror_of(tmp_path, "n5")
-    (container / NOTE_KEY).write_bytes(content)
+    (lists_of(container) / "lists.json").write_bytes(content)
     (problem,) = verify(container, "n5").problems
-    assert problem.path == str(container / NOTE_KEY)
+    assert problem.path == str(lists_of(container) / "lists.json")
 
 
 def test_notes_and_names_are_read_as_they_were_written() -> None:
@@ -221,10 +232,10 @@ def test_the_command_names_the_chunk_and_its_frames(tmp_path: Path) -> None:
 def test_chunks_that_are_gone_with_their_lists_are_a_problem(tmp_path: Path, kind: str) -> None:
     made = mirror_of(tmp_path, kind)
     keys = {entry.key for entry in entries_of(made) if entry.level != DOCUMENT}
-    for path in (made / FOLDER).glob("*.sums"):
+    for path in lists_of(made).glob("*.sums"):
         path.unlink()
     assert any("list 1 of checksums is missing" in problem.text for problem in verify(made, kind).problems)
-    shutil.rmtree(made / FOLDER)
+    shutil.rmtree(lists_of(made))
     for key in keys:
         (made / key).unlink()
     assert any("lists of checksums" in problem.text for problem in verify(made, kind).problems)
@@ -233,7 +244,7 @@ def test_chunks_that_are_gone_with_their_lists_are_a_problem(tmp_path: Path, kin
 def test_the_checksum_that_was_written_last_counts(tmp_path: Path) -> None:
     """A chunk that was stored twice, at one place or at two."""
     container = mirror_of(tmp_path, "n5")
-    pages = [page for path in sorted((container / FOLDER).glob("*.sums")) for page in read_pages(path.read_bytes())]
+    pages = [page for path in sorted(lists_of(container).glob("*.sums")) for page in read_pages(path.read_bytes())]
     first = next(page for page in pages if isinstance(page, ChecksumPage))
     older = ChecksumPage(first.records.copy(), first.text, is_closed=False)
     older.records["checksum"] ^= np.uint64(1)

@@ -457,7 +457,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "root": (lambda r: r.update(root_sha256="0" * 64), "root hash 0000"),
     "sent more": (lambda r: r.update(sent=6), "the producer sent 6, stored and missing are 5"),
     "sent less": (lambda r: r.update(sent=4), "the producer sent 4, stored and missing are 5"),
-    "missing": (lambda r: r.update(missing=[_gap(1, 1)]), "1 frames are listed as missing that exist"),
+    "missing": (lambda r: r.update(missing=[_gap(1, 1)]), "1 frame is listed as missing that exist"),
     "twice": (lambda r: r.update(missing=[_gap(5, 1), _gap(5, 1)]), "is not recorded"),
     "far": (lambda r: r.update(missing=[_gap(7, 1)], sent=8), "what became of numbers 5 to 6 is not recorded"),
     "absent": (lambda r: r.pop("stored"), "field 'stored' must be given"),
@@ -556,7 +556,7 @@ def test_a_piece_of_a_frame_that_cannot_be_read_is_one_problem(tmp_path: Path, m
     monkeypatch.setattr(ReadFile, "read_into", fail)
     result = verify(tmp_path / "cells")
     assert [(problem.text, problem.offset) for problem in result.problems] == [
-        ("1 frames cannot be read: read: Input/output error", start + 64 * 1024)
+        ("1 frame cannot be read: read: Input/output error", start + 64 * 1024)
     ]
     assert result.hashed_frames == 2
 

@@ -1,0 +1,70 @@
+"""A daemon that checks its datasets before it listens: `status`, the page and producers say so, whatever names it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from acqstream.cli.main import main
+from acqstream.client.producer import create
+from acqstream.client.status import fetch_status
+from acqstream.errors import DaemonUnavailable
+from acqstream.monitor.daemon_watch import DaemonWatch
+from acqstream.storage.lock import holder_of
+from acqstream.web.health import trouble_of
+from acqstream.web.page_texts import page_texts
+from tests.live.daemon_process import DaemonProcess
+from tests.waiting import until
+
+# Recovery waits while the trigger exists.
+PRELUDE = """
+import time
+from pathlib import Path
+from acqstream.daemon import server
+recover_all = server.recover_all
+def recover(folders):
+    while Path({trigger!r}).exists():
+        time.sleep(0.005)
+    return recover_all(folders)
+server.recover_all = recover
+"""
+
+
+def test_a_daemon_that_starts_is_no_missing_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR", "LOCALAPPDATA"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.delenv("RUNTIME_DIRECTORY")
+    runtime, trigger = tmp_path / "acqstream", tmp_path / "wait"
+    trigger.touch()
+    daemon = DaemonProcess(
+        tmp_path / "data", prelude=PRELUDE.format(trigger=str(trigger)), runtime=str(runtime), ipc=False
+    )
+    mark = runtime / f"{daemon.port}.starting"
+    daemon.launch()
+    try:
+        holder = until(lambda: holder_of(str(mark)), "the start is marked")
+        assert f"pid {daemon.pid} " in holder.name
+        for place in (["--endpoint", daemon.endpoint], ["--data", str(daemon.data)]):
+            with pytest.raises(SystemExit) as end:
+                main(["status", *place])
+            assert end.value.code == 69
+            assert f"the daemon is starting ({holder.name})" in capsys.readouterr().err
+        with pytest.raises(DaemonUnavailable, match="the daemon is starting"):
+            create("cells", endpoint=daemon.endpoint, patience_s=0.3)
+        watch = DaemonWatch(daemon.endpoint)
+        view = watch.look()
+        assert page_texts(view, {}, "scope")["alarm"] == "the daemon is starting"
+        assert trouble_of(view).startswith("the daemon is starting")
+        trigger.unlink()
+        until(lambda: watch.look().status, "it answers")
+        watch.close()
+        until(lambda: not mark.exists(), "the mark is removed")
+    finally:
+        trigger.unlink(missing_ok=True)
+        daemon.kill_if_running()
+    mark.mkdir()  # as a killed daemon leaves it
+    with pytest.raises(DaemonUnavailable, match="no daemon answers"):
+        fetch_status(daemon.endpoint)

@@ -1,0 +1,79 @@
+"""A disk whose fsync takes seconds: how often a mirror asks for it does not grow with its files."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from acqstream.mirrors.comparison import compare
+from acqstream.storage.disk import LocalDisk
+from acqstream.storage.local_store import LocalStore
+from acqstream.storage.unforced_files import MAX_FILES
+from tests.log.make_frames import write_log
+from tests.mirrors.mirror_cases import finish, frames_at, places_of, run_of
+from tests.storage.scripted_disk import ScriptedDisk
+
+FORCES = ("fdatasync", "sync_directory", "sync_file_system")
+
+
+@pytest.mark.parametrize("name", ["n5", "precomputed", "ome-zarr", "hsds"])
+def test_forces_do_not_grow_with_the_frames(tmp_path: Path, name: str) -> None:
+    counts = []
+    for times in (8, 64):
+        path = tmp_path / f"cells{times}"
+        write_log(path, frames_at(places_of(("time",), {"time": times})))
+        disk = ScriptedDisk()
+        disk.can_join = True
+        run = finish(run_of(path, {"format": name}, name=name, disk=disk))
+        assert compare(path, run.folder, times).text == "all equal"
+        counts.append(len(disk.of(*FORCES)))
+    if not LocalDisk().open_file_system(str(tmp_path)):
+        pytest.skip("this system forces no file system at once")
+    assert counts[1] <= counts[0] + 8
+
+
+class MeetingDisk(LocalDisk):
+    """Forcing a file returns once four threads do it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meeting = threading.Barrier(4)
+
+    def open_file_system(self, folder: str) -> None:
+        return
+
+    def fdatasync(self, fd: int) -> None:
+        self.meeting.wait(timeout=60)
+        super().fdatasync(fd)
+
+
+def test_elsewhere_several_files_are_forced_in_the_time_of_one(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "a", MeetingDisk())
+    for number in range(8):
+        store.put_new(f"{number}", [b"chunk"])
+    store.sync()
+    store.ensure_all({f"{number}.json": b"document" for number in range(8)})
+    assert store.get("7.json") == b"document"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux forces a file system")
+def test_what_is_new_is_forced_in_groups_and_what_is_replaced_at_once(tmp_path: Path) -> None:
+    disk = ScriptedDisk()
+    disk.can_join = True
+    store = LocalStore(tmp_path / "a", disk)
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(3 * MAX_FILES):
+        store.put_new(f"{number}", [b"chunk"])
+    assert 2 <= len(disk.of(*FORCES)) <= 8
+    store.put_new("0", [b"another"])
+    assert [call.name for call in disk.of("fdatasync")] == ["0.new"]
+    disk.fail("sync_file_system")
+    with pytest.raises(OSError, match="cannot force the file system"):
+        store.sync()
+    store.put_new("more", [b"chunk"])
+    store.sync()
+    assert len(os.listdir("/proc/self/fd")) == before
