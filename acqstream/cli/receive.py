@@ -30,7 +30,7 @@ class StreamFormat(StrEnum):
     DECTRIS = "dectris"
 
 
-def receive(
+def receive(  # noqa: PLR0913 - an argument for each option
     *,
     stream: Annotated[str, typer.Option(metavar="URL", help="Endpoint of the stream, e.g. tcp://detector:5500.")],
     name: Annotated[str, typer.Option(help="Name of the datasets: NAME, NAME_1, NAME_2 ...")],
@@ -48,6 +48,9 @@ def receive(
         int | None,
         typer.Option(min=1, help="End after so many frames, lost ones included [default: never].", show_default=False),
     ] = None,
+    reorder: Annotated[
+        int, typer.Option(min=0, max=1024, help="Messages that wait for one whose turn it is; 0: none.")
+    ] = 16,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout, at the end.")] = False,
 ) -> None:
     """Record a stream of another program.
@@ -69,6 +72,7 @@ def receive(
         idle_s=idle,
         queue=queue,
         frames=frames,
+        reorder=reorder,
     )
     stop = threading.Event()
     handlers = {number: signal.signal(number, lambda *_: stop.set()) for number in (*STOP_SIGNALS, *session_signals())}
@@ -91,6 +95,7 @@ def _document(tally: StreamTally) -> dict[str, object]:
         "lost": tally.lost,
         "refused": tally.refused,
         "broken_headers": tally.broken_headers,
+        "repeated": tally.repeated,
         "complete": tally.complete,
         "warnings": tally.warnings,
         "receipts": [receipt.as_dict() for receipt in tally.receipts],

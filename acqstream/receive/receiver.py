@@ -19,6 +19,7 @@ from acqstream.receive.recorder import Recorder, StreamTally
 from acqstream.receive.stream_settings import StreamSettings
 
 _POLL_MS = 100
+_REORDER_S = 1.0  # of silence, after which messages that wait for others are stored
 _MAX_PART_BYTES = 2**30  # a peer that sends more is disconnected
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 _LOG = logging.getLogger(__name__)
@@ -74,6 +75,8 @@ def _record(socket: zmq.Socket[bytes], recorder: Recorder, settings: StreamSetti
         if not socket.poll(0 if stopping else _POLL_MS):
             if stopping:
                 return
+            if recorder.waits and time.monotonic() - received_s >= _REORDER_S:
+                recorder.settle()
             if recorder.silence_ends and recorder.recording and time.monotonic() - received_s >= settings.idle_s:
                 recorder.end(f"no message for {settings.idle_s:g} s")
             continue

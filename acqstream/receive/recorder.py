@@ -16,6 +16,7 @@ from acqstream.errors import AcquisitionFailed, FrameRefused, ProtocolError
 from acqstream.model.pixel_type import pixel_type_of
 from acqstream.model.receipt import Receipt
 from acqstream.receive.array_stream import ArrayHeader, parse_array_header
+from acqstream.receive.frame_order import FrameOrder
 from acqstream.receive.stream_counter import StreamCounter
 from acqstream.receive.stream_settings import StreamSettings
 
@@ -32,7 +33,7 @@ class StreamTally:
 
     sent counts frames of the sender, as far as is known: recorded, lost and refused ones. frames were recorded; lost
     frames never came, by the sender's counter; refused messages could not be stored, some were no frames; broken
-    headers were not JSON, but their frames are recorded.
+    headers were not JSON, but their frames are recorded; repeated frames came again, and are not stored again.
     """
 
     sent: int = 0
@@ -40,6 +41,7 @@ class StreamTally:
     lost: int = 0
     refused: int = 0
     broken_headers: int = 0
+    repeated: int = 0
     receipts: list[Receipt] = field(default_factory=list)
     warnings: dict[str, str] = field(default_factory=dict)  # code -> its first text
 
@@ -67,6 +69,7 @@ class Recorder:
         self._settings = settings
         self._closed = closed
         self._counter = StreamCounter()
+        self._order: FrameOrder[tuple[ArrayHeader, bytes | memoryview]] = FrameOrder(settings.reorder)
         self._run: Run | None = None
         self._kind: tuple[tuple[int, ...], str] | None = None  # shape and stored dtype of the open dataset
         self._source = ""  # the sender's dataset that it records
@@ -77,18 +80,46 @@ class Recorder:
 
     def take(self, parts: Sequence[bytes | memoryview]) -> None:
         """Store one message, or count it as refused. Raises the run's error, which ends the recording."""
-        header: ArrayHeader | None = None
         try:
             if len(parts) != 2:
                 raise ProtocolError(f"a message of {len(parts)} parts; expected a header and the pixels")
             header = parse_array_header(bytes(parts[0]))
+        except ProtocolError as error:
+            self._refuse(None, str(error))
+            return
+        if self._run is None and header.dataset != self._source:  # what waits is another one's first frame
+            self.settle()
+        if self._run is None:
+            self._source = header.dataset
+        elif header.dataset != self._source:
+            self._take_in_turn(header, parts[1])
+            return
+        for message in self._order.add(header.frame, (header, parts[1])):
+            self._take_in_turn(*message)
+        if self._order.repeats > self.tally.repeated:
+            self.tally.repeated = self._order.repeats
+            text = f"stream frame {header.frame} or the one before it came again, or too late"
+            self.tally.warn("repeated_frame", text)
+
+    def settle(self) -> None:
+        """Store what waits for its predecessors: they do not come."""
+        for message in self._order.settle():
+            self._take_in_turn(*message)
+
+    @property
+    def waits(self) -> bool:
+        """True if messages wait for their predecessors."""
+        return self._order.is_waiting
+
+    def _take_in_turn(self, header: ArrayHeader, payload: bytes | memoryview) -> None:
+        try:
             if self._run is not None and header.dataset != self._source:  # which has a counter of its own
                 text = f"frame {header.frame} is of {header.dataset!r}, {self._source!r} is recorded; {_ONE_DATASET}"
                 self._refuse(None, text)
                 return
-            image = _image(header, parts[1])
+            image = _image(header, payload)
         except ProtocolError as error:
-            self._refuse(header.frame if header else None, str(error))
+            self._refuse(header.frame, str(error))
             return
         run = self._run_for(header, image)
         if header.broken:
@@ -110,14 +141,14 @@ class Recorder:
         lost = self._counter.lost_before(header.frame)
         kind = (image.shape, image.dtype.newbyteorder("<").str)
         if self._run is not None and lost is None:
-            self.end("the frame counter restarted")
+            self._close("the frame counter restarted")
         elif self._run is not None and lost:
             self._declare_lost(lost, header.frame)
             lost = 0
         elif lost:
             self._count_lost(lost, header.frame)  # in the silence between two datasets
         if self._run is not None and kind != self._kind:
-            self.end("shape or pixel type changed")
+            self._close("shape or pixel type changed")
         run = self._run or self._begin(header, kind, lost or 0)
         self._counter.advance(None if header.frame is None else header.frame - 1)
         return run
@@ -173,6 +204,10 @@ class Recorder:
 
     def end(self, why: str) -> None:
         """Close the open dataset, if any, with a receipt whose reason names the missing acknowledgement."""
+        self.settle()
+        self._close(why)
+
+    def _close(self, why: str) -> None:
         run, self._run = self._run, None
         if run is None:
             return
