@@ -142,21 +142,21 @@ def frame_space(
     starts: dict[str, float] = {}
     coordinates: dict[str, Coordinates] = {}
     for axis in dict.fromkeys([*hints, *wishes, *shown]):
-        along = placed.get(axis) or PlacedValues.of((values or {}).get(axis))
-        found = _distance_along(axis, hints.get(axis), shown.get(axis), wishes.get(axis), along, warnings)
-        if found is not None:
+        own = (values or {}).get(axis)
+        along = placed.get(axis) or PlacedValues.of(own)
+        said = _AxisEvidence(hints.get(axis), shown.get(axis), wishes.get(axis), own, along)
+        warnings += [f"along {axis} {doubt}"] if (doubt := said.doubt()) else []
+        if (found := said.distance()) is not None:
             distances[axis], source = found
             starts[axis] = along.start(distances[axis][0])
             sources |= {axis: source} if distances[axis][1] else {}
-        elif uneven := _uneven(hints.get(axis), shown.get(axis), wishes.get(axis), (values or {}).get(axis)):
+        elif uneven := said.uneven():
             coordinates[axis] = uneven
     direction = -1 if (slope_um or finite_number(summary.get("z-step_um")) or 0.0) < 0 else 1
     z_distance, z_unit = distances.get(Z, (0.0, ""))
     step_um = direction * z_distance if z_unit == UM else None
-    found_places = {
-        value: _place(placed[Z].place(z), seen, step_um, starts.get(Z, 0.0), pixel_um, affine)
-        for value, (z, seen) in evidence.images.items()
-    }
+    frame = _ImageFrame(step_um, starts.get(Z, 0.0), pixel_um, affine)
+    found_places = {value: frame.place(placed[Z].place(z), seen) for value, (z, seen) in evidence.images.items()}
     places = {value: place for value, place in found_places.items() if place is not None}
     has_xy = pixel_um is not None and any(
         seen.x_um is not None and seen.y_um is not None for _, seen in evidence.images.values()
@@ -175,51 +175,61 @@ class _Shown:
     uneven: Mapping[int, float] = field(default_factory=dict)
 
 
-def _distance_along(
-    axis: str,
-    hint: Distance | None,
-    shown: _Shown | None,
-    wish: Distance | None,
-    along: PlacedValues,
-    warnings: list[str],
-) -> tuple[Distance, Evidence] | None:
-    """The order of evidence along one axis; None if it has no one distance.
+@dataclass(frozen=True, slots=True)
+class _AxisEvidence:
+    """All that is said of one axis. hint and wish are distances of neighbouring integers; values: see `frame_space`."""
 
-    hint and wish are distances of neighbouring integers.
-    """
-    asked = hint if hint is not None and hint[1] else wish
-    if asked is not None:
-        gap = along.gap
-        asked_here = None if gap is None else (float(f"{asked[0] * gap:.12g}"), asked[1])
-    else:
-        asked_here = None
-    if shown is not None and asked is not None and _differ(shown.distance, asked_here):
-        who = "the axis is declared with" if asked is hint else "the summary says"
-        seen = "lie unevenly" if shown.distance is None else f"show {_words(shown.distance)}"
-        kept = "what was declared is kept" if asked is hint else "the summary is not believed"
-        warnings.append(f"along {axis} {who} {_words(asked_here or asked)}, the frames {seen}: {kept}")
-    if asked is hint and asked is not None:
-        return None if asked_here is None else (asked_here, "declared")
-    if shown is not None:
-        return None if shown.distance is None else (shown.distance, "frames")
-    if asked is not None:
-        return None if asked_here is None else (asked_here, "summary")
-    return None if hint is None else (hint, "declared")
+    hint: Distance | None
+    shown: _Shown | None
+    wish: Distance | None
+    values: Sequence[AxisValue | None] | None
+    along: PlacedValues
 
+    def distance(self) -> tuple[Distance, Evidence] | None:
+        """The order of evidence; None if the axis has no one distance."""
+        if self._is_declared:
+            return None if self._asked_here is None else (self._asked_here, "declared")
+        if self.shown is not None:
+            return None if self.shown.distance is None else (self.shown.distance, "frames")
+        if self._asked is not None:
+            return None if self._asked_here is None else (self._asked_here, "summary")
+        return None if self.hint is None else (self.hint, "declared")
 
-def _uneven(
-    hint: Distance | None, shown: _Shown | None, wish: Distance | None, values: Sequence[AxisValue | None] | None
-) -> Coordinates | None:
-    """Where each item lies along an axis without one distance: as measured, or by its integer."""
-    if hint is None and shown is not None:
-        # Of more times than are read, those in between are not known here: the frames have them.
-        count = max(shown.uneven, default=-1) + 1
-        is_whole = values is None or len(shown.uneven) == sum(value is not None for value in values)
-        return (SECOND, tuple(shown.uneven.get(at) for at in range(count))) if count and is_whole else None
-    asked = hint if hint is not None and hint[1] else wish
-    if asked is None or values is None or len(values) > MAX_COORDINATES:
-        return None
-    return asked[1], tuple(value * asked[0] if isinstance(value, int) else None for value in values)
+    def doubt(self) -> str:
+        """What the frames contradict, with both numbers; else empty."""
+        if self.shown is None or self._asked is None or not _differ(self.shown.distance, self._asked_here):
+            return ""
+        who = "the axis is declared with" if self._is_declared else "the summary says"
+        seen = "lie unevenly" if self.shown.distance is None else f"show {_words(self.shown.distance)}"
+        kept = "what was declared is kept" if self._is_declared else "the summary is not believed"
+        return f"{who} {_words(self._asked_here or self._asked)}, the frames {seen}: {kept}"
+
+    def uneven(self) -> Coordinates | None:
+        """Where each item lies along an axis without one distance: as measured, or by its integer."""
+        values, asked = self.values, self._asked
+        if self.hint is None and self.shown is not None:
+            # Of more times than are read, those in between are not known here: the frames have them.
+            known = self.shown.uneven
+            count = max(known, default=-1) + 1
+            is_whole = values is None or len(known) == sum(value is not None for value in values)
+            return (SECOND, tuple(known.get(at) for at in range(count))) if count and is_whole else None
+        if asked is None or values is None or len(values) > MAX_COORDINATES:
+            return None
+        return asked[1], tuple(value * asked[0] if isinstance(value, int) else None for value in values)
+
+    @property
+    def _is_declared(self) -> bool:
+        return self.hint is not None and bool(self.hint[1])
+
+    @property
+    def _asked(self) -> Distance | None:
+        return self.hint if self._is_declared else self.wish
+
+    @property
+    def _asked_here(self) -> Distance | None:
+        """Of items that lie side by side."""
+        gap, asked = self.along.gap, self._asked
+        return None if asked is None or gap is None else (float(f"{asked[0] * gap:.12g}"), asked[1])
 
 
 def _differ(shown: Distance | None, asked: Distance | None) -> bool:
@@ -355,29 +365,32 @@ def _hints(declared: Sequence[Mapping[str, Any]]) -> dict[str, Distance]:
     return found
 
 
-def _place(
-    z_at: int | None,
-    seen: StageReading,
-    step_um: float | None,
-    z_start_um: float,
-    pixel_um: float | None,
-    affine: StageAffine | None,
-) -> Place | None:
-    """The place of the first item; None if unknown. step_um is negative where planes run against the stage's z.
+@dataclass(frozen=True, slots=True)
+class _ImageFrame:
+    """How places on the stage become places of images. step_um is negative where planes run against the stage's z."""
 
-    The stage's place is that of the middle of the image: every producer means that.
-    """
-    z = y = x = None
-    if step_um is not None and seen.z_um is not None:
-        z = (-seen.z_um if step_um < 0 else seen.z_um) - (z_at or 0) * abs(step_um)
-    if pixel_um is not None and seen.x_um is not None and seen.y_um is not None:
-        x, y = seen.x_um, seen.y_um
-        if affine is not None:
-            x, y = (affine.pixel_size_um * pixels for pixels in affine.to_pixels(x, y))
-        y, x = (middle - (count - 1) / 2 * pixel_um for middle, count in zip((y, x), seen.pixels, strict=True))
-    if z is None and x is None:
-        return None
-    return _rounded(z_start_um if z is None else z), _rounded(y), _rounded(x)
+    step_um: float | None
+    z_start_um: float
+    pixel_um: float | None
+    affine: StageAffine | None
+
+    def place(self, z_at: int | None, seen: StageReading) -> Place | None:
+        """The place of the first item; None if unknown.
+
+        The stage's place is that of the middle of the image: every producer means that.
+        """
+        z = y = x = None
+        if self.step_um is not None and seen.z_um is not None:
+            z = (-seen.z_um if self.step_um < 0 else seen.z_um) - (z_at or 0) * abs(self.step_um)
+        pixel_um, affine = self.pixel_um, self.affine
+        if pixel_um is not None and seen.x_um is not None and seen.y_um is not None:
+            x, y = seen.x_um, seen.y_um
+            if affine is not None:
+                x, y = (affine.pixel_size_um * pixels for pixels in affine.to_pixels(x, y))
+            y, x = (middle - (count - 1) / 2 * pixel_um for middle, count in zip((y, x), seen.pixels, strict=True))
+        if z is None and x is None:
+            return None
+        return _rounded(self.z_start_um if z is None else z), _rounded(y), _rounded(x)
 
 
 def _rounded(place_um: float | None) -> float:
