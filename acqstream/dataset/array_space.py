@@ -73,7 +73,7 @@ class ArraySpace:
                 for axis, (distance, unit) in zip(full.axes, distances, strict=True)
             ),
             coordinates={axis: found for axis, found in space.coordinates.items() if axis in self._names},
-            places=self._image_places(space) if has_images else NO_PLACES,
+            places=self._image_places(space, mosaic) if has_images else NO_PLACES,
             stage_axes=space.stage_axes,
             looks=self._looks(),
             bits=bits if bits < 8 * full.dtype.itemsize else 0,
@@ -100,15 +100,17 @@ class ArraySpace:
         reader = self._reader
         return tuple(channel_looks(values, reader.summary_metadata, reader.display_settings, self._contrast[1]))
 
-    def _image_places(self, space: FrameSpace) -> ImagePlaces:
+    def _image_places(self, space: FrameSpace, mosaic: Canvas | None) -> ImagePlaces:
         axes = tuple(axis for axis in self._image_axes if axis in self._names)
         found: dict[tuple[int, ...], Place] = {}
-        for key, place in space.places.items():
+        pixel = space.pixel_um or 1.0
+        top, left = (0.0, 0.0) if mosaic is None else (mosaic.y.origin * pixel, mosaic.x.origin * pixel)
+        for key, (z, y, x) in space.places.items():
             values = dict(zip(self._image_axes, key, strict=True))
             index = [self._index(axis, values[axis]) for axis in axes]
             known = tuple(at for at in index if at is not None and at < MAX_IMAGES)
             if len(known) == len(axes):
-                found[known] = place
+                found[known] = z, y + top, x + left
         return ImagePlaces(axes, tuple(sorted(found.items()))) if found else NO_PLACES
 
     def _index(self, axis: str, value: AxisValue | None) -> int | None:

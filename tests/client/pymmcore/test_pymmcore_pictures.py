@@ -105,7 +105,12 @@ def test_a_camera_that_is_not_square(acquire, camera_size):
 def test_positions_with_grids_of_their_own(acquire, affine):
     grids = [{"rows": rows, "columns": columns, "overlap": 25} for rows, columns in ((2, 3), (3, 1))]
     positions = [{"x": 200.0 * number, "y": 9.0, "sequence": {"grid_plan": grid}} for number, grid in enumerate(grids)]
-    dataset = acquire(affine, {"stage_positions": positions})
+    dataset = acquire(affine, {"stage_positions": positions}, mirrors=["ome-zarr"], on_exists="number")
+    until(
+        lambda: any(mirror.name == "ome-zarr" and mirror.state == "complete" for mirror in dataset.mirrors), "mirrored"
+    )
+    [folder] = [mirror.path for mirror in dataset.mirrors if mirror.name == "ome-zarr"]
+    mirror = acqstream.open(dataset.path / folder)
     swaps = affine[0] == 0
     tiles = {(key["position"], key["row"], key["column"]) for key in keys_of(dataset)}
     shapes = [(3, 2), (1, 3)] if swaps else [(2, 3), (3, 1)]
@@ -114,6 +119,10 @@ def test_positions_with_grids_of_their_own(acquire, affine):
         height, width = (48 * count for count in shape)
         picture = dataset.levels[0].read((position, slice(0, height), slice(0, width)))
         np.testing.assert_array_equal(picture, seen(StageAffine(*affine), (height, width), 200.0 * position, 9.0))
+        x, y = StageAffine(*affine).to_pixels(200.0 * position, 9.0)
+        place = (0.0, y - (height - 1) / 2, x - (width - 1) / 2)
+        for face in (dataset, mirror):
+            assert face.levels[0].place_of(position=position) == pytest.approx(place, abs=0.1)
 
 
 def test_a_turned_camera_gets_the_nearest_rows_and_columns(acquire):
