@@ -111,6 +111,11 @@ class FrameSpace:
         """Along an axis of the frames; (1.0, "") where it is not known."""
         return self.distances.get(axis, (1.0, ""))
 
+    def places_from(self, top: int, left: int) -> dict[ImageKey, Place]:
+        """Places of pictures that begin at this pixel, counted from tile (0, 0)."""
+        pixel = self.pixel_um or 1.0
+        return {key: (z, y + top * pixel, x + left * pixel) for key, (z, y, x) in self.places.items()}
+
 
 def frame_space(
     declared: Sequence[Mapping[str, Any]],

@@ -103,14 +103,13 @@ class ArraySpace:
     def _image_places(self, space: FrameSpace, mosaic: Canvas | None) -> ImagePlaces:
         axes = tuple(axis for axis in self._image_axes if axis in self._names)
         found: dict[tuple[int, ...], Place] = {}
-        pixel = space.pixel_um or 1.0
-        top, left = (0.0, 0.0) if mosaic is None else (mosaic.y.origin * pixel, mosaic.x.origin * pixel)
-        for key, (z, y, x) in space.places.items():
+        first = (0, 0) if mosaic is None else (mosaic.y.origin, mosaic.x.origin)
+        for key, place in space.places_from(*first).items():
             values = dict(zip(self._image_axes, key, strict=True))
             index = [self._index(axis, values[axis]) for axis in axes]
             known = tuple(at for at in index if at is not None and at < MAX_IMAGES)
             if len(known) == len(axes):
-                found[known] = z, y + top, x + left
+                found[known] = place
         return ImagePlaces(axes, tuple(sorted(found.items()))) if found else NO_PLACES
 
     def _index(self, axis: str, value: AxisValue | None) -> int | None:
