@@ -113,9 +113,9 @@ def test_a_stitched_picture_lies_where_its_own_first_pixel_is(tmp_path: Path, na
     """Whichever tile came first; the outer half of the overlap is not shown."""
     frames: list[Frame] = []
     for position, row, column in ((p, r, c) for p in (0, 1) for r in rows for c in (1, 0)):
-        place = {"XPositionUm": column * STEP[1] * PIXEL_UM, "YPositionUm": 50 * position + row * STEP[0] * PIXEL_UM}
+        stage = {"XPositionUm": column * STEP[1] * PIXEL_UM, "YPositionUm": 50 * position + row * STEP[0] * PIXEL_UM}
         axes: Axes = {"position": position, "row": row, "column": column}
-        frames.append(frame_of(len(frames), TILE, axes=axes, metadata=place))
+        frames.append(frame_of(len(frames), TILE, axes=axes, metadata=stage))
     write_log(tmp_path / "cells", frames, tiles=TILES, summary=SUMMARY)
     run = finish(run_of(tmp_path / "cells", FORMATS[name], FORMATS[name]["format"]))
     assert run.progress().state == ViewState.COMPLETE, run.reason
