@@ -64,7 +64,7 @@ class StageReading:
     """Place in um and times in s in the metadata of a frame; None if absent.
 
     time_s is that of the acquisition program since its start, capture_s what the producer gave, since 1970. pixels:
-    (Y, X) of the frame.
+    (Y, X) of the frame. shift: (y, x) of its first pixel in the picture of its tiles, whose tile (0, 0) begins at 0.
     """
 
     x_um: float | None = None
@@ -74,6 +74,7 @@ class StageReading:
     capture_s: float | None = None
     exposure_ms: float | None = None
     pixels: tuple[int, int] = (1, 1)
+    shift: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,11 @@ class FrameSpace:
     def distance(self, axis: str) -> Distance:
         """Along an axis of the frames; (1.0, "") where it is not known."""
         return self.distances.get(axis, (1.0, ""))
+
+    def places_from(self, top: int, left: int) -> dict[ImageKey, Place]:
+        """Places of pictures that begin at this pixel, counted from tile (0, 0)."""
+        pixel = self.pixel_um or 1.0
+        return {key: (z, y + top * pixel, x + left * pixel) for key, (z, y, x) in self.places.items()}
 
 
 def frame_space(
@@ -387,7 +393,8 @@ class _ImageFrame:
             x, y = seen.x_um, seen.y_um
             if affine is not None:
                 x, y = (affine.pixel_size_um * pixels for pixels in affine.to_pixels(x, y))
-            y, x = (middle - (count - 1) / 2 * pixel_um for middle, count in zip((y, x), seen.pixels, strict=True))
+            firsts = (shift + (count - 1) / 2 for shift, count in zip(seen.shift, seen.pixels, strict=True))
+            y, x = (middle - pixels * pixel_um for middle, pixels in zip((y, x), firsts, strict=True))
         if z is None and x is None:
             return None
         return _rounded(self.z_start_um if z is None else z), _rounded(y), _rounded(x)

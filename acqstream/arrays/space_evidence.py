@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from acqstream.arrays.axis_order import POSITION
+from acqstream.arrays.axis_order import COLUMN, POSITION, ROW
 from acqstream.arrays.frame_space import TIME, ImageKey, SpaceEvidence, StageReading, Z, stage_reading
 from acqstream.errors import DatasetError
 from acqstream.model.axes import Axes, AxisValue
@@ -25,6 +25,8 @@ _MAX_SCANNED_ROWS = 4096  # in which the first stacks begin
 class MetadataReader(Protocol):
     """The calls of a reader of frames by which their space is found. Rows count frames in order of arrival."""
 
+    @property
+    def tile_overlap(self) -> tuple[int, int] | None: ...
     def __len__(self) -> int: ...
     def key(self, row: int) -> dict[str, AxisValue]: ...
     def find(self, axes: Axes) -> int | None: ...
@@ -129,9 +131,15 @@ class SpaceWitnesses:
         return tuple(key.get(axis) for axis in self._image_axes)
 
     def _note_image(self, image: ImageKey, row: int) -> None:
-        z = self._reader.key(row).get(Z, 0)
+        key, overlap = self._reader.key(row), self._reader.tile_overlap
+        z = key.get(Z, 0)
         height, width, *_ = self._reader.frame_shape(row)
         reading = replace(stage_reading(self._metadata(row)), pixels=(height, width))
+        tile = [key.get(axis) for axis in (ROW, COLUMN) if axis not in self._image_axes]
+        if overlap is not None and len(tile) == 2:  # a part of a stitched picture
+            sides = zip(tile, reading.pixels, overlap, strict=True)
+            y, x = (at * (side - both) - both // 2 if isinstance(at, int) else 0 for at, side, both in sides)
+            reading = replace(reading, shift=(y, x))
         self._images[image] = (z if isinstance(z, int) else 0, reading)
 
     def _reading(self, row: int) -> StageReading:

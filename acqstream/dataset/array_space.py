@@ -74,7 +74,7 @@ class ArraySpace:
             ),
             coordinates={axis: found for axis, found in space.coordinates.items() if axis in self._names},
             evidence={axis: source for axis, source in space.evidence.items() if axis in full.axes},
-            places=self._image_places(space) if has_images else NO_PLACES,
+            places=self._image_places(space, mosaic) if has_images else NO_PLACES,
             stage_axes=space.stage_axes,
             looks=self._looks(),
             bits=bits if bits < 8 * full.dtype.itemsize else 0,
@@ -101,10 +101,11 @@ class ArraySpace:
         reader = self._reader
         return tuple(channel_looks(values, reader.summary_metadata, reader.display_settings, self._contrast[1]))
 
-    def _image_places(self, space: FrameSpace) -> ImagePlaces:
+    def _image_places(self, space: FrameSpace, mosaic: Canvas | None) -> ImagePlaces:
         axes = tuple(axis for axis in self._image_axes if axis in self._names)
         found: dict[tuple[int, ...], Place] = {}
-        for key, place in space.places.items():
+        first = (0, 0) if mosaic is None else (mosaic.y.origin, mosaic.x.origin)
+        for key, place in space.places_from(*first).items():
             values = dict(zip(self._image_axes, key, strict=True))
             index = [self._index(axis, values[axis]) for axis in axes]
             known = tuple(at for at in index if at is not None and at < MAX_IMAGES)

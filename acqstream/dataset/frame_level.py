@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.axis_order import COLUMN, POSITION, ROW, TILE_AXES
 from acqstream.arrays.frame_array import FrameArray
-from acqstream.arrays.frame_space import SECOND, TIME, UM, FrameSpace, Place, SpaceEvidence, frame_space
+from acqstream.arrays.frame_space import SECOND, TIME, UM, FrameSpace, ImageKey, Place, SpaceEvidence, frame_space
 from acqstream.arrays.image_places import IMAGE_AXES
 from acqstream.arrays.mosaic import Canvas, Side, TileRun
 from acqstream.arrays.selection import as_slice
@@ -117,7 +117,7 @@ class FrameLevel:
         positions = self.axis_values().get(POSITION)
         if positions is None:
             return ()
-        places = self._space_of(SpaceWitnesses(self._full).look()).places
+        places = self._places(self._space_of(SpaceWitnesses(self._full).look()))
         return tuple(places.get((value,)) for value in positions)
 
     def place_of(self, values: Mapping[str, AxisValue]) -> Place | None:
@@ -127,7 +127,11 @@ class FrameLevel:
             return None
         step = tile_step(self._full) if has_tiles else None
         space = self._space_of(SpaceWitnesses(self._full, axes).look(), step)
-        return space.places.get(tuple(values.get(axis) for axis in axes))
+        return self._places(space).get(tuple(values.get(axis) for axis in axes))
+
+    def _places(self, space: FrameSpace) -> Mapping[ImageKey, Place]:
+        canvas = self.frame_array().canvas
+        return space.places_from(canvas.y.origin * self.factors[Y], canvas.x.origin * self.factors[X])
 
     @property
     def evidence(self) -> Mapping[str, str]:

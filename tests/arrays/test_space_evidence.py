@@ -19,6 +19,7 @@ class Frames:
         self.metadata: list[dict[str, Any]] = []
         self.reads: list[int] = []
         self.damaged: set[int] = set()
+        self.tile_overlap: tuple[int, int] | None = None
 
     def add(self, z: int, z_um: float) -> None:
         self.keys.append({"z": z})

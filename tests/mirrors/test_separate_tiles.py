@@ -107,6 +107,26 @@ def test_each_tile_is_an_image_in_every_format(tmp_path: Path, name: str, is_dec
         assert [own.scale[-2:], own.units[-2:]] == [theirs.scale[-2:], theirs.units[-2:]]
 
 
+@pytest.mark.parametrize("name", ["n5", "ome-zarr"])
+@pytest.mark.parametrize("rows", [(0, 1), (1, 0), (3, 2, 4), (0, -1, -2)])
+def test_a_stitched_picture_lies_where_its_own_first_pixel_is(tmp_path: Path, name: str, rows: Sequence[int]) -> None:
+    """Whichever tile came first; the outer half of the overlap is not shown."""
+    frames: list[Frame] = []
+    for position, row, column in ((p, r, c) for p in (0, 1) for r in rows for c in (1, 0)):
+        stage = {"XPositionUm": column * STEP[1] * PIXEL_UM, "YPositionUm": 50 * position + row * STEP[0] * PIXEL_UM}
+        axes: Axes = {"position": position, "row": row, "column": column}
+        frames.append(frame_of(len(frames), TILE, axes=axes, metadata=stage))
+    write_log(tmp_path / "cells", frames, tiles=TILES, summary=SUMMARY)
+    run = finish(run_of(tmp_path / "cells", FORMATS[name], FORMATS[name]["format"]))
+    assert run.progress().state == ViewState.COMPLETE, run.reason
+    with acqstream.open(tmp_path / "cells") as log, acqstream.open(container_of(tmp_path / "cells", name)) as found:
+        for position in (0, 1):
+            y = 50 * position + (min(rows) * STEP[0] - (TILE[0] - 1) / 2 + OVERLAP[0] // 2) * PIXEL_UM
+            place = (0.0, y, (OVERLAP[1] // 2 - (TILE[1] - 1) / 2) * PIXEL_UM)
+            assert log.levels[0].place_of(position=position) == log.levels[0].places[position] == place
+            assert found.levels[0].place_of(position=position) == place
+
+
 def test_arrays_of_separate_tiles_are_opened_as_such_in_other_processes(tmp_path: Path) -> None:
     write_log(tmp_path / "cells", tiles(), tiles=TILES, axes=AXES)
     with acqstream.open(tmp_path / "cells", stitched=False) as log, acqstream.open(tmp_path / "cells") as stitched:

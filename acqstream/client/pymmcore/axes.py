@@ -25,19 +25,21 @@ class AxisTranslator:
 
     The plan and the first frame fix the set of axes; a frame that lacks one gets 0 there. With `counter` there is the
     axis `frame` besides, the number of earlier frames with the same other axes, so that all frames differ. integers
-    requests channel numbers where the names are not known before the run.
+    requests numbers: of channels where the names are not known before the run, and of cameras in order of appearance.
     """
 
-    def __init__(
-        self, plan: SequencePlan, *, cameras: int = 1, counter: bool | None = None, integers: bool = False
-    ) -> None:
+    def __init__(self, plan: SequencePlan, *, counter: bool | None = None, integers: bool = False) -> None:
         self._plan = plan
         self._counter = not plan.is_unique if counter is None else counter
         self._seen: Counter[tuple[AxisValue, ...]] = Counter()
         self._expected: Counter[tuple[AxisValue, ...]] = Counter()
         self._keys = list(plan.keys)
-        if cameras > 1:
+        if plan.cameras:
             self._keys.append("cam")
+        self._cameras = list(plan.cameras)
+        self.cells = plan.cells
+        self.numbers_cameras = integers
+        self._in_use = plan.selector.initial  # cameras, after the last event
         self._integers = integers
         self._names_as_values = plan.names_as_values
         self._text_keys: set[str] = set()  # keys of the user's own whose values are text
@@ -49,20 +51,31 @@ class AxisTranslator:
         """True where frames have the axis `frame`."""
         return self._counter
 
-    def translate(self, event: MDAEvent) -> dict[str, AxisValue]:
-        """The axes of the next frame, which came with `event`."""
-        index = _index_of(event)
+    def translate(self, event: MDAEvent, camera: str = "") -> dict[str, AxisValue]:
+        """The axes of the next frame, which came with `event` from this camera."""
+        index = self._with_camera(_index_of(event), camera)
         note: Mapping[str, AxisValue] | None = event.metadata.get(AXES_NOTE)
         if note is not None:
-            camera = {AXIS_NAMES["cam"]: int(index["cam"])} if "cam" in index else {}
-            return {**note, **camera}
+            return {**note, **({AXIS_NAMES["cam"]: index["cam"]} if "cam" in index else {})}
         return self._axes(index, event, self._seen)
 
-    def expected_axes(self, event: MDAEvent, cameras: int) -> list[dict[str, AxisValue]]:
+    def expected_axes(self, event: MDAEvent) -> list[dict[str, AxisValue]]:
         """The axes of the frames that `event` will make, one per camera; call it once per event, in their order."""
+        self._in_use = cameras = self._plan.selector.select(event.channel, event.properties, self._in_use)
         index = _index_of(event)
-        indices = [index] if cameras == 1 else [{**index, "cam": camera} for camera in range(cameras)]
+        places = [index] if len(cameras) == 1 else [{**index, "cam": place} for place in range(len(cameras))]
+        indices = [self._with_camera(place, name) for place, name in zip(places, cameras, strict=True)]
         return [self._axes(entry, event, self._expected) for entry in indices]
+
+    def _with_camera(self, index: dict[str, Any], camera: str) -> dict[str, Any]:
+        """`index` with the value for its camera, where frames of this run have one."""
+        if "cam" not in index and "cam" not in self._keys:
+            return index
+        place = int(index.get("cam", 0))
+        name = camera if is_axis_text(camera) else "".join(self._cameras[place : place + 1]) or str(place)
+        if name not in self._cameras:
+            self._cameras.append(name)
+        return {**index, "cam": self._cameras.index(name) if self.numbers_cameras else name}
 
     def _axes(
         self, index: Mapping[str, Any], event: MDAEvent, counts: Counter[tuple[AxisValue, ...]]
@@ -81,19 +94,22 @@ class AxisTranslator:
             counts[key_values] += 1
         return axes
 
-    def declaration(self, sizes: Mapping[str, int], cameras: int) -> list[dict[str, Any]] | None:
+    def declaration(self, sizes: Mapping[str, int]) -> list[dict[str, Any]] | None:
         """The axes as hints for `create`, or None when the plan does not know them. sizes are by index key."""
         if not self._plan.is_known:
             return None
         declared: list[dict[str, Any]] = []
         for key in self._keys:
-            if key == "g" and self._plan.cells is not None:
-                rows, columns = self._plan.cells.shape
+            if key == "g" and self.cells is not None:
+                rows, columns = self.cells.shape
                 declared += [{"name": "row", "size": rows}, {"name": "column", "size": columns}]
                 continue
-            axis: dict[str, Any] = {"name": _axis_name(key), "size": cameras if key == "cam" else sizes.get(key)}
+            size = len(self._cameras) if key == "cam" else sizes.get(key)
+            axis: dict[str, Any] = {"name": _axis_name(key), "size": size}
             if key == "c" and self._plan.channel_names:
                 axis["labels"] = list(self._plan.channel_names)
+            if key == "cam" and not self.numbers_cameras:
+                axis["labels"] = list(self._cameras)
             declared.append({name: value for name, value in axis.items() if value})
         if self._counter:
             declared.append({"name": COUNTER})
@@ -112,11 +128,12 @@ class AxisTranslator:
         value = index.get(key)
         if key == "c" and self._names_as_values:
             axes["channel"] = _channel_value(value, event)
-        elif key == "g" and self._plan.cells is not None:
+        elif key == "g" and self.cells is not None:
             position = int(index.get("p", 0))
-            axes["row"], axes["column"] = (0, 0) if value is None else self._plan.cells.cell(position, int(value))
+            axes["row"], axes["column"] = (0, 0) if value is None else self.cells.cell(position, int(value))
         else:
-            axes[_axis_name(key)] = str(value or 0) if key in self._text_keys else int(value or 0)
+            is_text = key in self._text_keys or isinstance(value, str)
+            axes[_axis_name(key)] = str(value or 0) if is_text else int(value or 0)
 
     def _add_late(self, axes: dict[str, AxisValue], keys: list[str], index: Mapping[str, Any], event: MDAEvent) -> None:
         """Add keys that no earlier frame had, unless the counter already makes the axes of frames unique."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pymmcore_plus.mda import MDAEngine, PMDAEngine, SkipEvent
 
 from acqstream.client.plain_metadata import plain_metadata
+from acqstream.client.pymmcore.camera_selector import CameraSelector
 from acqstream.client.pymmcore.sequence_plan import acquires
 from acqstream.client.pymmcore.streamer import Streamer
 
@@ -60,7 +61,8 @@ class StreamingEngine(PMDAEngine):
     def setup_sequence(self, sequence: MDASequence) -> SummaryMetaV1 | None:
         self._acqstream_streamer.prepare()
         meta = self._acqstream_inner.setup_sequence(sequence)
-        self._acqstream_streamer.begin(sequence, meta, has_plain_engine=_is_plain(self._acqstream_inner))
+        selector = CameraSelector(self._acqstream_core())
+        self._acqstream_streamer.begin(sequence, meta, selector, has_plain_engine=_is_plain(self._acqstream_inner))
         return meta
 
     def event_iterator(self, events: Iterable[MDAEvent]) -> Iterator[MDAEvent]:

@@ -29,10 +29,9 @@ class PendingMDAEvents:
     the engine.
     """
 
-    def __init__(self, stored: Collection[Mapping[str, Any]], translator: AxisTranslator, *, cameras: int = 1) -> None:
+    def __init__(self, stored: Collection[Mapping[str, Any]], translator: AxisTranslator) -> None:
         self._stored = stored
         self._translator = translator
-        self._cameras = cameras
         self._clock = EventClock()
         self._settings: dict[str, Any] = {}
         self._properties: dict[tuple[str, str], Any] = {}
@@ -47,7 +46,7 @@ class PendingMDAEvents:
             if not acquires(event):
                 self._actions.append(event)
                 continue
-            axes = self._translator.expected_axes(event, self._cameras)
+            axes = self._translator.expected_axes(event)
             if all(key in self._stored for key in axes):
                 self._skip(event)
                 if due is not None and due.keep_shutter_open:  # for this event, which does not come
@@ -67,7 +66,7 @@ class PendingMDAEvents:
         Otherwise `event` carries its axes from now on, and may still need `with_settings`.
         """
         parts = getattr(event, "events", None) or (event,)
-        expected = [(part, self._translator.expected_axes(part, self._cameras)) for part in parts if acquires(part)]
+        expected = [(part, self._translator.expected_axes(part)) for part in parts if acquires(part)]
         if expected and all(key in self._stored for _, axes in expected for key in axes):
             for part, _ in expected:
                 self._skip(part)

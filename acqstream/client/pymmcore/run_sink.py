@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from useq import MDASequence
 
+from acqstream.arrays.stage_affine import find_affine
 from acqstream.client import producer
 from acqstream.client.capture_time import CaptureClock
 from acqstream.client.hook_frames import put_frame
-from acqstream.client.pymmcore.axes import AxisTranslator
+from acqstream.client.pymmcore.axes import AXIS_NAMES, AxisTranslator
+from acqstream.client.pymmcore.camera_selector import CameraSelector
 from acqstream.client.pymmcore.frame_metadata import frame_metadata
 from acqstream.client.pymmcore.pending_events import PendingMDAEvents
 from acqstream.client.pymmcore.run_summary import run_summary
-from acqstream.client.pymmcore.sequence_plan import plan_sequence
-from acqstream.client.pymmcore.tile_plan import TilePlan, plan_tiles
+from acqstream.client.pymmcore.sequence_plan import GridCells, plan_sequence
+from acqstream.client.pymmcore.tile_plan import GridTurn, TilePlan, plan_tiles
 from acqstream.errors import AcquisitionFailed, ConfigError
 from acqstream.model.pixel_type import SIGNIFICANT_BITS, pixel_type_of
 from acqstream.model.receipt import Receipt
@@ -71,8 +74,8 @@ class RunSink:
         self.skipped = 0
         self.dropped = 0  # frames that came again
 
-    def setup(self, sequence: MDASequence, meta: Mapping[str, Any] | None) -> None:
-        """Open the acquisition. meta is the inner engine's summary.
+    def setup(self, sequence: MDASequence, meta: Mapping[str, Any] | None, selector: CameraSelector) -> None:
+        """Open the acquisition. meta is the inner engine's summary, selector that of its core.
 
         Raises ConfigError if the camera's pixels cannot be stored, and what `acqstream.create` raises.
         """
@@ -80,21 +83,26 @@ class RunSink:
         infos = meta.get("image_infos")
         camera: Mapping[str, Any] = infos[0] if infos else {}
         frame = _frame_kind(camera)
-        cameras = int(camera.get("num_camera_adapter_channels", 1))
-        plan = plan_sequence(sequence)
+        turn = GridTurn.of_camera(find_affine(camera))
+        planned = plan_sequence(sequence, selector)
+        plan = replace(planned, cells=planned.cells and turn.turn(planned.cells))
+        shape = frame[0] if frame is not None else None
         options = dict(self._options)
         integers = bool(options.get("micromanager"))
-        self._translator = AxisTranslator(plan, cameras=cameras, counter=self._counter, integers=integers)
+        self._translator = AxisTranslator(plan, counter=self._counter, integers=integers)
         sizes = {str(key): size for key, size in sequence.sizes.items()} if plan.is_known else {}
         options.setdefault("frame", frame)
-        options.setdefault("axes", self._translator.declaration(sizes, cameras))
-        options.setdefault("expect", None if plan.frames is None else plan.frames * cameras)
-        self._set_tiles(options, plan_tiles(sequence, plan, frame[0] if frame is not None else None))
+        options.setdefault("axes", self._translator.declaration(sizes))
+        options.setdefault("expect", plan.frames)
+        self._set_tiles(options, plan_tiles(sequence, plan, shape, turn))
         options["summary"] = {**run_summary(self.name, sequence, meta, plan), **(options.get("summary") or {})}
         self.run = producer.create(self.name, **options)
         self.run.refused.is_raised = False
         if options.get("resume"):
-            self._resume(cameras)
+            self._resume()
+            if planned.cells and plan.cells and self._counts_along_stage(planned.cells, plan.cells):
+                self._translator.cells = planned.cells
+                self._tiles = self._tiles and plan_tiles(sequence, plan, shape, GridTurn())
 
     def pending_events(self, events: Iterable[MDAEvent]) -> Iterable[MDAEvent]:
         """The events whose frames are not stored; called before the engine combines events."""
@@ -118,7 +126,7 @@ class RunSink:
             self._check_frame(image)
             self._checked = layout
         bits = depth if image.ndim == 2 and depth in SIGNIFICANT_BITS[image.dtype.str] else None
-        axes = self._translator.translate(event)
+        axes = self._translator.translate(event, str(meta.get("camera_device") or ""))
         if axes in self._stored:
             self.dropped += 1
             return
@@ -161,11 +169,21 @@ class RunSink:
             raise self._missing(f"{count_text(self.skipped, 'frame')} never came ({'; '.join(self._lost[:5])})")
         return receipt
 
-    def _resume(self, cameras: int) -> None:
+    def _resume(self) -> None:
         """Leave out what an earlier run has stored; of engines that may make more images than one, frame by frame."""
         self._stored = self.run.stored
+        if isinstance(next(iter(self._stored), {}).get(AXIS_NAMES["cam"]), int):
+            self._translator.numbers_cameras = True  # as in earlier versions
         if self._stored and (self._has_plain_engine or not self._translator.counts):
-            self.pending = PendingMDAEvents(self._stored, self._translator, cameras=cameras)
+            self.pending = PendingMDAEvents(self._stored, self._translator)
+
+    def _counts_along_stage(self, planned: GridCells, turned: GridCells) -> bool:
+        """True if stored frames have rows and columns of the plan, as those of earlier versions have."""
+        position = next(iter(self._stored), {}).get("position", 0)
+        own = (key for key in self._stored if key.get("position", 0) == position)
+        order = tuple(dict.fromkeys((key.get("row"), key.get("column")) for key in own))
+        fits = [cells.of_position(position)[: len(order)] == order for cells in (planned, turned)]
+        return fits == [True, False]
 
     def _log_resumed(self, status: CloseStatus) -> None:
         if not self._stored:

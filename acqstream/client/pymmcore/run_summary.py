@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from acqstream.arrays.position_names import POSITION_NAMES
-from acqstream.client.pymmcore.sequence_plan import SequencePlan
+from acqstream.client.pymmcore.sequence_plan import SequencePlan, sequence_parts
 
 if TYPE_CHECKING:
     from useq import MDASequence
@@ -41,21 +41,20 @@ def _plan_keys(sequence: MDASequence, plan: SequencePlan) -> dict[str, Any]:
     names = [position.name for position in sequence.stage_positions]
     if names and all(names):
         keys[POSITION_NAMES] = names
-    step_um = getattr(sequence.z_plan, "step", None)
-    if step_um is not None:
+    steps_um = {getattr(part.z_plan, "step", None) for part in sequence_parts(sequence) if part.z_plan is not None}
+    if len(steps_um) == 1 and (step_um := steps_um.pop()) is not None:
         keys["z-step_um"] = float(step_um)
-    interval_s = _interval_s(sequence.time_plan)
+    interval_s = _interval_s(sequence)
     if interval_s is not None:
         keys["Interval_ms"] = interval_s * 1000
     return keys
 
 
-def _interval_s(time_plan: Any) -> float | None:
-    """Interval of a time plan in seconds; of its first phase, if it has several."""
-    phases = getattr(time_plan, "phases", None)
-    if phases:
-        time_plan = phases[0]
-    if time_plan is None or getattr(time_plan, "loops", 1) < 2:
+def _interval_s(sequence: MDASequence) -> float | None:
+    """Interval of all time points in seconds; None where there are several, as those of phases and positions."""
+    plan = sequence.time_plan
+    if any(part.time_plan is not None for part in sequence_parts(sequence) if part is not sequence):
         return None
-    interval = getattr(time_plan, "interval", None)
-    return None if interval is None else float(interval.total_seconds())
+    phases: Iterable[Any] = getattr(plan, "phases", () if plan is None else (plan,))
+    intervals_s = {float(phase.interval.total_seconds()) for phase in phases if phase.loops > 1}
+    return intervals_s.pop() if len(intervals_s) == 1 else None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from useq import AcquireImage, MDASequence
 
+from acqstream.client.pymmcore.camera_selector import Cameras, CameraSelector
 from acqstream.model.axes import MAX_STRING
 
 if TYPE_CHECKING:
@@ -26,8 +27,11 @@ class GridCells:
     main: tuple[Cell, ...]
     by_position: Mapping[int, tuple[Cell, ...]]
 
+    def of_position(self, position: int) -> tuple[Cell, ...]:
+        return self.by_position.get(position, self.main)
+
     def cell(self, position: int, grid: int) -> Cell:
-        return self.by_position.get(position, self.main)[grid]
+        return self.of_position(position)[grid]
 
     @property
     def shape(self) -> Cell:
@@ -42,7 +46,8 @@ class SequencePlan:
 
     keys are the index keys that occur, slowest first, empty when unknown. is_known is False for lists, generators and
     queues of events. is_unique: no two events share an index. names_as_values: channel names can be the
-    values of the axis. frames counts the images of one camera, None when unknown.
+    values of the axis. cameras has the names of all if several make images at the same time. frames counts the images,
+    None when unknown.
     """
 
     keys: tuple[str, ...] = ()
@@ -51,20 +56,23 @@ class SequencePlan:
     names_as_values: bool = False
     channel_names: tuple[str, ...] = ()
     cells: GridCells | None = None
+    selector: CameraSelector = field(default_factory=CameraSelector)
+    cameras: Cameras = ()
     frames: int | None = None
 
 
-def plan_sequence(sequence: MDASequence) -> SequencePlan:
-    """The plan of `sequence`, as the engine is about to run it.
+def plan_sequence(sequence: MDASequence, selector: CameraSelector | None = None) -> SequencePlan:
+    """The plan of `sequence`, as the engine is about to run it. selector: of its core.
 
     To be called after the inner engine's `setup_sequence`, which sets the field of view that grids are computed from:
     sequences remember what they computed first.
     """
+    selector = selector or CameraSelector()
     if not is_real_sequence(sequence):
-        return SequencePlan()
+        return SequencePlan(selector=selector, cameras=_cameras((), selector))
     parts = list(sequence_parts(sequence))
     keys = dict.fromkeys(str(key) for part in parts for key in part.used_axes)
-    frames, is_unique = _count(sequence, has_parts=len(parts) > 1)
+    frames, is_unique = _count(sequence, selector, has_parts=len(parts) > 1)
     return SequencePlan(
         keys=tuple(keys),
         is_known=True,
@@ -72,6 +80,8 @@ def plan_sequence(sequence: MDASequence) -> SequencePlan:
         names_as_values=all(_are_values(part.channels) for part in parts),
         channel_names=_channel_names(parts),
         cells=_grid_cells(sequence) if "g" in keys else None,
+        selector=selector,
+        cameras=_cameras(parts, selector),
         frames=frames,
     )
 
@@ -95,7 +105,17 @@ def sequence_parts(sequence: MDASequence) -> Iterator[MDASequence]:
             yield from sequence_parts(position.sequence)
 
 
-def _count(sequence: MDASequence, *, has_parts: bool) -> tuple[int | None, bool]:
+def _cameras(parts: Sequence[MDASequence], selector: CameraSelector) -> Cameras:
+    """All cameras of channels and positions, in order, if some make images at the same time; else none."""
+    known = [] if parts and parts[0].channels else [selector.initial]
+    for part in parts:
+        known += [selector.select(channel, None, selector.initial) for channel in part.channels]
+        known += [selector.select(None, place.properties, known[0]) for place in part.stage_positions]
+    several = any(len(cameras) > 1 for cameras in known)
+    return tuple(dict.fromkeys(name for cameras in known for name in cameras)) if several else ()
+
+
+def _count(sequence: MDASequence, selector: CameraSelector, *, has_parts: bool) -> tuple[int | None, bool]:
     """Number of images, and whether their indices differ: a sub-sequence's time plan replaces the outer time index."""
     total = 1
     for size in sequence.sizes.values():
@@ -103,14 +123,17 @@ def _count(sequence: MDASequence, *, has_parts: bool) -> tuple[int | None, bool]
     if total > MAX_COUNTED_EVENTS:
         return None, not has_parts
     indices: set[tuple[tuple[str, int], ...]] = set()
-    count = 0
+    count = images = 0
+    cameras = selector.initial
     for position, event in enumerate(islice(sequence, MAX_COUNTED_EVENTS + 1)):
         if position == MAX_COUNTED_EVENTS:
             return None, not has_parts
+        cameras = selector.select(event.channel, event.properties, cameras)
         if acquires(event):
             count += 1
+            images += len(cameras)
             indices.add(tuple(sorted(event.index.items())))
-    return count, len(indices) == count
+    return images, len(indices) == count
 
 
 def _channel_names(parts: Sequence[MDASequence]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pymmcore_plus.mda import FinishReason
 
 from acqstream.client.daemon_errors import end_reason
+from acqstream.client.pymmcore.camera_selector import CameraSelector
 from acqstream.client.pymmcore.run_sink import CloseStatus, MissingPolicy, RunSink
 from acqstream.client.run import Run
 from acqstream.errors import AcqStreamError
@@ -81,7 +82,9 @@ class Streamer:
         self._ended.clear()
         self._cause = None
 
-    def begin(self, sequence: MDASequence, meta: Mapping[str, Any] | None, *, has_plain_engine: bool = True) -> None:
+    def begin(
+        self, sequence: MDASequence, meta: Mapping[str, Any] | None, selector: CameraSelector, *, has_plain_engine: bool
+    ) -> None:
         """Open the acquisition of this run; raises if that is not possible. has_plain_engine: see `RunSink`."""
         if self.is_detached:
             return
@@ -95,7 +98,7 @@ class Streamer:
         )
         self._last, self.last_error = sink, None
         try:
-            sink.setup(sequence, meta)
+            sink.setup(sequence, meta, selector)
         except AcqStreamError as error:
             self.keep(error)
             raise

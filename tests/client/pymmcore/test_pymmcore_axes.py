@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("pymmcore_plus")
@@ -130,8 +132,11 @@ def test_a_long_sequence_is_not_counted():
 
 def test_several_cameras():
     event = useq.MDAEvent(index={"t": 3, "cam": 1})
-    plan = plan_sequence(useq.MDASequence(time_plan={"interval": 0, "loops": 4}))
-    assert AxisTranslator(plan, cameras=2).translate(event) == {"time": 3, "camera": 1}
+    plan = replace(plan_sequence(useq.MDASequence(time_plan={"interval": 0, "loops": 4})), cameras=("A", "B"))
+    for camera, name in (("", "B"), ("A", "A"), ("C", "C")):
+        assert AxisTranslator(plan).translate(event, camera) == {"time": 3, "camera": name}
+    numbered = AxisTranslator(plan, integers=True)
+    assert [numbered.translate(event, camera)["camera"] for camera in ("B", "C", "A")] == [1, 2, 0]
 
 
 def test_the_first_event_fixes_the_axes_of_a_list():
@@ -166,15 +171,15 @@ def test_keys_of_the_users_own(key, name):
 
 def test_the_declaration_of_the_axes():
     sequence = useq.MDASequence(**SEQUENCES["all axes"])
-    plan = plan_sequence(sequence)
+    plan = replace(plan_sequence(sequence), cameras=("A", "B"))
     sizes = {str(key): size for key, size in sequence.sizes.items()}
-    assert AxisTranslator(plan, cameras=2).declaration(sizes, 2) == [
+    assert AxisTranslator(plan).declaration(sizes) == [
         {"name": "time", "size": 2},
         {"name": "position", "size": 2},
         {"name": "row", "size": 2},
         {"name": "column", "size": 2},
         {"name": "channel", "size": 2, "labels": ["DAPI", "FITC"]},
         {"name": "z", "size": 3},
-        {"name": "camera", "size": 2},
+        {"name": "camera", "size": 2, "labels": ["A", "B"]},
     ]
-    assert AxisTranslator(plan_sequence(GeneratorMDASequence())).declaration({}, 1) is None
+    assert AxisTranslator(plan_sequence(GeneratorMDASequence())).declaration({}) is None

@@ -117,7 +117,8 @@ def test_two_cameras(two_cameras, attach, delivered, sha):
     with attach("both") as streamer:
         two_cameras.mda.run(useq.MDASequence(time_plan={"interval": 0, "loops": 3}))
     keys = assert_stored(streamer, delivered, sha)
-    assert {(key["time"], key["camera"]) for key in keys} == {(t, camera) for t in range(3) for camera in range(2)}
+    cameras = ("Camera", "Camera2")
+    assert {(key["time"], key["camera"]) for key in keys} == {(t, name) for t in range(3) for name in cameras}
 
 
 def test_events_without_index_and_with_the_same_one(core, attach, delivered, sha):

@@ -111,13 +111,38 @@ def test_the_summary_of_a_sequence():
     json.dumps(stored)
 
 
-def test_the_interval_of_phases_is_that_of_the_first():
-    phases = [{"interval": 2, "loops": 3}, {"interval": 5, "loops": 3}]
-    assert summary(useq.MDASequence(time_plan=phases))["Interval_ms"] == 2000.0
+def even(interval, loops=3):
+    return {"interval": interval, "loops": loops}
 
 
-def test_a_lone_time_point_has_no_interval():
-    assert "Interval_ms" not in summary(useq.MDASequence(time_plan={"interval": 1, "loops": 1}))
+def at_places(*sequences):
+    return [{"x": 0, "y": 0, "sequence": sequence} for sequence in sequences]
+
+
+@pytest.mark.parametrize(
+    ("sequence", "interval_ms"),
+    [
+        ({"time_plan": even(2)}, 2000.0),
+        ({"time_plan": {"duration": 4, "loops": 3}}, 2000.0),
+        ({"time_plan": even(1, loops=1)}, None),
+        ({"time_plan": [even(2), even(5)]}, None),
+        ({"time_plan": [even(2), even(2)]}, 2000.0),
+        ({"time_plan": [even(9, loops=1), even(2)]}, 2000.0),
+        ({"stage_positions": at_places({"time_plan": even(2)}, {"time_plan": even(5)})}, None),
+        ({"time_plan": even(2), "stage_positions": at_places({"time_plan": even(5)}, {})}, None),
+    ],
+)
+def test_an_interval_is_sent_if_the_plan_has_one(sequence, interval_ms):
+    assert summary(useq.MDASequence(**sequence)).get("Interval_ms") == interval_ms
+
+
+@pytest.mark.parametrize(
+    ("steps", "step_um"), [((1, None), 1.0), ((1, 1), 1.0), ((1, 2), None), ((None, 2), 2.0), ((None, None), None)]
+)
+def test_a_distance_of_planes_is_sent_if_the_plan_has_one(steps, step_um):
+    outer, inner = ({} if step is None else {"z_plan": {"range": 4, "step": step}} for step in steps)
+    sequence = useq.MDASequence(**outer, stage_positions=at_places(inner or None))
+    assert summary(sequence).get("z-step_um") == step_um
 
 
 def test_a_list_of_events_has_no_sequence_in_its_summary():

@@ -60,10 +60,10 @@ def test_grid_and_positions_with_grids_of_their_own_become_rows_and_columns(core
         core.mda.run(useq.MDASequence(stage_positions=positions))
     assert fake.runs[0].axes == [
         {"position": 0, "row": 0, "column": 0},
-        {"position": 1, "row": 0, "column": 0},
+        {"position": 1, "row": 1, "column": 0},  # the plan begins at the largest y, and goes to and fro
+        {"position": 1, "row": 1, "column": 1},
         {"position": 1, "row": 0, "column": 1},
-        {"position": 1, "row": 1, "column": 1},  # the plan goes to and fro
-        {"position": 1, "row": 1, "column": 0},
+        {"position": 1, "row": 0, "column": 0},
     ]
 
 
@@ -84,7 +84,7 @@ def test_a_grid_becomes_tiles(core, fake):
     # Rounded from 57.6 pixels a column: two of the steps of the overlap, 58, would be 116.
     assert places == {(row, column): (24 * row, (0, 58, 115)[column]) for row in range(2) for column in range(3)}
     order = [(axes["row"], axes["column"]) for axes in run.axes[::2]]
-    assert order == [(0, 0), (0, 1), (0, 2), (1, 2), (1, 1), (1, 0)]
+    assert order == [(1, 0), (1, 1), (1, 2), (0, 2), (0, 1), (0, 0)]
 
 
 def test_stage_positions_of_tiles_are_where_the_stage_was(core, fake):
@@ -209,10 +209,11 @@ def test_two_cameras(two_cameras, fake, delivered):
         core.mda.run(useq.MDASequence(time_plan={"interval": 0, "loops": 3}))
         core.mda.run(useq.MDASequence(channels=["DAPI"]))
     burst, snap = fake.runs
-    assert {(axes["time"], axes["camera"]) for axes in burst.axes} == {(t, c) for t in range(3) for c in range(2)}
-    assert snap.axes == [{"channel": "DAPI", "camera": 0}, {"channel": "DAPI", "camera": 1}]
+    names = ("Camera", "Camera2")
+    assert {(axes["time"], axes["camera"]) for axes in burst.axes} == {(t, name) for t in range(3) for name in names}
+    assert snap.axes == [{"channel": "DAPI", "camera": name} for name in names]
     assert burst.options["expect"] == 6
-    assert {frame[4]["Camera"] for frame in burst.frames} == {"Camera", "Camera2"}
+    assert all(frame[4]["Camera"] == dict(frame[0])["camera"] for frame in burst.frames + snap.frames)
     assert shas(burst) + shas(snap) == [sha for _, sha in delivered]
 
 
