@@ -45,6 +45,7 @@ def exit_code_of(error: AcqStreamError | OSError) -> ExitCode:
 def error_line(error: AcqStreamError | OSError) -> str:
     """The error in one line, and the next step where there is one."""
     text = " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, DaemonUnavailable) and "acqstream serve" not in text and STARTING not in text:
+    is_there = STARTING in text or "does not answer" in text
+    if isinstance(error, DaemonUnavailable) and "acqstream serve" not in text and not is_there:
         text += "; start one with: acqstream serve --data DIR"
     return f"acqstream: {text}"

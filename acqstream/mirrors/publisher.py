@@ -23,6 +23,7 @@ from acqstream.mirrors.existing_container import existing_members, resume_layout
 from acqstream.mirrors.open_shards import OPEN_SHARDS_BYTES, OpenShards
 from acqstream.storage.store import Store, require
 
+_MAX_TOGETHER = 4096  # documents that are put together
 _LISTING_DELAY = (
     32  # between two syncs, listings may lack this part of the first axis: they cost more, the longer it is
 )
@@ -225,17 +226,31 @@ class Publisher:
         before, self._layout = self._layout, self._layout.with_levels(levels).with_members(self._members)
         is_unsure, self._is_unsure = self._is_unsure, True
         if is_unsure or before.member_version != self._layout.member_version:
-            for member in self._members:
-                self._put_member(member)
+            self._put_members_again()
         documents = self._layout.documents(complete=complete)
         if is_unsure or documents != self._announced:
             self._put_documents(documents)
             self._put_due_listings()
         self._is_unsure = False
 
+    def _put_members_again(self) -> None:
+        """Put what has changed in the documents of members, forced in groups."""
+        changed: dict[str, bytes] = {}
+        for member in self._members:
+            documents = self._layout.member_documents(member).items()
+            changed |= {key: content for key, content in documents if self._written.get(key) != content}
+            if len(changed) >= _MAX_TOGETHER:
+                self._put_together(changed)
+                changed = {}
+        self._put_together(changed)
+
+    def _put_together(self, documents: Mapping[str, bytes]) -> None:
+        self._store.ensure_all(documents)
+        self._written.update(documents)
+
     def _put_member(self, member: Position) -> None:
         for key, content in self._layout.member_documents(member).items():
-            if self._is_unsure or key in self._written:
+            if key in self._written:
                 self._put_once(key, content)
             else:
                 self._store.put_new(key, [content])  # forced with the chunks that it describes

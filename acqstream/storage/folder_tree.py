@@ -14,7 +14,7 @@ from acqstream.storage.atomic import TEMPORARY_SUFFIX, has_content
 from acqstream.storage.disk import Disk
 from acqstream.storage.platform import FILES
 from acqstream.storage.platform.capabilities import is_junction
-from acqstream.storage.unforced_files import force_each
+from acqstream.storage.unforced_files import MAX_EACH, force_each
 from acqstream.storage.whole_file import WholeFiles
 
 _LINK_TEXT = "it is a link, and what it leads to stays as it is: remove the link, or put a folder in its place"
@@ -140,13 +140,26 @@ class FolderTree:
             remaining.discard(folder)
 
         try:
-            if force_files(len(unsynced)):
+            if force_files(len(unsynced)) or (len(unsynced) > MAX_EACH and self._force_file_system()):
                 remaining.clear()
             else:
                 force_each(sorted(unsynced), force)
         finally:
             with self._lock:
                 self._unsynced |= remaining
+
+    def _force_file_system(self) -> bool:
+        """Force all names at once; False where the system cannot."""
+        fd = self._disk.open_file_system(self.root)
+        if fd is None:
+            return False
+        try:
+            self._disk.sync_file_system(fd)
+        except OSError as error:
+            raise DiskFullAtSync.wrap(error, self.root, "cannot force the file system of") from error
+        finally:
+            self._disk.close(fd)
+        return True
 
     @contextlib.contextmanager
     def _writing(self, temporary: str, path: str) -> Iterator[None]:

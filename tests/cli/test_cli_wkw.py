@@ -46,9 +46,9 @@ def test_a_mirror_is_made_told_and_verified(data, capsys):
         "dtype   uint16",
         "axis    channel: DAPI, GFP",
         "scale   z 0.3 um, y 0.1 um, x 0.1 um",
-        "level 0 2 x 2 x 37 x 70 x 90, 8 chunks of 1 x 1 x 32 x 256 x 256",
-        "level 1 2 x 2 x 37 x 35 x 45, 8 chunks of 1 x 1 x 32 x 256 x 256",
-        "level 2 2 x 2 x 37 x 17 x 22, 8 chunks of 1 x 1 x 32 x 256 x 256",
+        "level 0 2 x 2 x 37 x 70 x 90, 32 chunks of 1 x 1 x 32 x 64 x 64",
+        "level 1 2 x 2 x 37 x 35 x 45, 8 chunks of 1 x 1 x 32 x 64 x 64",
+        "level 2 2 x 2 x 37 x 17 x 22, 8 chunks of 1 x 1 x 32 x 64 x 64",
     ]
     code, out, _ = run(capsys, "info", "--json", mirror)
     files = [path for path in mirror.rglob("*") if path.is_file()]
@@ -56,7 +56,7 @@ def test_a_mirror_is_made_told_and_verified(data, capsys):
         assert json.loads(out)["size_bytes"] <= sum(map(allocated_bytes, files))
     code, out, _ = run(capsys, "verify", mirror)
     assert code == 0
-    assert out.startswith(f"{mirror}: all is well; 24 chunks in 3 arrays, 0 missing, ")
+    assert out.startswith(f"{mirror}: all is well; 48 chunks in 3 arrays, 0 missing, ")
     with acqstream.open(mirror) as dataset:
         assert np.array_equal(dataset.to_dask().compute(scheduler="synchronous"), array_of(FRAMES))
     code, out, _ = run(capsys, "info", "--json", mirror / "time0001" / "GFP")

@@ -48,6 +48,7 @@ TEXTS = {
     "docs/command-line.md": 1,
     "docs/dataset-folder.md": 2,
     "docs/hsds.md": 2,
+    "docs/install.md": 1,
     "docs/ome-zarr.md": 1,
     "docs/protocol.md": 6,  # hex, dialogue and hand-over: tests/protocol/test_protocol_page.py reads them
     "docs/views.md": 3,

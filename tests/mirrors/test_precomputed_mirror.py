@@ -63,16 +63,16 @@ def copy_before(monkeypatch: pytest.MonkeyPatch, puts: int, cells: Path, target:
 
     Returns a list that gets the keys of stored objects.
     """
-    lock = threading.Lock()
+    lock = threading.RLock()  # one may call another
     stored: list[str] = []
-    for name in ("put", "ensure", "append", "write", "rename", "delete"):
+    for name in ("put", "put_new", "ensure", "ensure_all", "append", "write", "rename", "delete"):
         method = getattr(LocalStore, name)
 
         def put(store: LocalStore, key: str, *given: Any, original: Any = method, **named: Any) -> Any:
             with lock:
                 if len(stored) == puts:
                     copy_mirror(cells.parent, target)
-                stored.append(key)
+                stored.append(str(key))
                 return original(store, key, *given, **named)
 
         monkeypatch.setattr(LocalStore, name, put)

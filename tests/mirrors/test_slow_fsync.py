@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -20,13 +21,22 @@ from tests.storage.scripted_disk import ScriptedDisk
 FORCES = ("fdatasync", "sync_directory", "sync_file_system")
 
 
+class SlowDisk(ScriptedDisk):
+    """Each force takes a while: announcements and checkpoints are rarer then."""
+
+    def _enter(self, kind: str, path: str, offset: int = 0, length: int = 0) -> None:
+        if kind in FORCES:
+            time.sleep(0.03)
+        super()._enter(kind, path, offset, length)
+
+
 @pytest.mark.parametrize("name", ["n5", "precomputed", "ome-zarr", "hsds"])
 def test_forces_do_not_grow_with_the_frames(tmp_path: Path, name: str) -> None:
     counts = []
     for times in (8, 64):
         path = tmp_path / f"cells{times}"
         write_log(path, frames_at(places_of(("time",), {"time": times})))
-        disk = ScriptedDisk()
+        disk = SlowDisk()
         disk.can_join = True
         run = finish(run_of(path, {"format": name}, name=name, disk=disk))
         assert compare(path, run.folder, times).text == "all equal"
