@@ -154,7 +154,8 @@ def frame_space(
         warnings += [f"along {axis} {doubt}"] if (doubt := said.doubt()) else []
         if (found := said.distance()) is not None:
             distances[axis], source = found
-            starts[axis] = along.start(distances[axis][0])
+            own_start = said.shown.start if said.shown is not None and source == "frames" else None
+            starts[axis] = along.start(distances[axis][0]) if own_start is None else own_start
             sources |= {axis: source} if distances[axis][1] else {}
         elif uneven := said.uneven():
             coordinates[axis] = uneven
@@ -175,10 +176,14 @@ def frame_space(
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What frames show of an axis. distance: None where they lie unevenly; uneven: where they lie then, by place."""
+    """What frames show of an axis. distance: None where they lie unevenly; uneven: where they lie then, by place.
+
+    start: where the first place lies, None: by its integer.
+    """
 
     distance: Distance | None
     uneven: Mapping[int, float] = field(default_factory=dict)
+    start: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +294,11 @@ def _interval(evidence: SpaceEvidence, along: PlacedValues) -> _Shown | None:
     if not has_moved([times], MIN_TIMES):
         return None
     interval = even_times(times)
-    return _Shown(None, dict(times)) if interval is None else _Shown((interval, SECOND))
+    begin = read[0][1] if has_captures else 0.0  # since 1970
+    if interval is None:
+        return _Shown(None, {at: round(time - begin, 9) for at, time in times})
+    first, start = min(times)
+    return _Shown((interval, SECOND), start=round(start - begin - first * interval, 9))
 
 
 def not_understood(summary: Mapping[str, Any]) -> str:

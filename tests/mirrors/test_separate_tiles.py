@@ -43,7 +43,7 @@ FORMATS: dict[str, dict[str, Any]] = {
 
 
 def stage_place(row: int, column: int) -> tuple[float, float]:
-    """(y, x) of a tile in um, with an error of the stage."""
+    """(y, x) of the first pixel of a tile in um, with an error of the stage."""
     return 100 + row * STEP[0] * PIXEL_UM + 0.25 * column, -40 + column * STEP[1] * PIXEL_UM - 0.125 * row
 
 
@@ -58,6 +58,7 @@ def tiles(
     frames: list[Frame] = []
     for at, row, column, z in ((t, r, c, z) for t in times for r in rows for c in range(COLUMNS) for z in slices):
         y, x = stage_place(row, column)
+        y, x = y + (TILE[0] - 1) / 2 * PIXEL_UM, x + (TILE[1] - 1) / 2 * PIXEL_UM  # the stage is at the middle
         metadata = {} if (row, column) in unplaced else {"XPositionUm": x, "YPositionUm": y, "ZPositionUm": 7.0 + 2 * z}
         axes: Axes = {"time": at, "row": row, "column": column, "z": z}
         frames.append(frame_of(len(frames), TILE, axes=axes, metadata=metadata))
