@@ -46,7 +46,9 @@ def receive(
     queue: Annotated[int, typer.Option(min=1, help="Messages that may wait in the socket.")] = 64,
     frames: Annotated[
         int | None,
-        typer.Option(min=1, help="End after so many frames, lost ones included [default: never].", show_default=False),
+        typer.Option(
+            min=1, help="End after this many frames, lost ones included [default: never].", show_default=False
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout, at the end.")] = False,
 ) -> None:
