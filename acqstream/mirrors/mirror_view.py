@@ -175,7 +175,7 @@ class MirrorView(RangeView):
             if now_s - self._synced_s >= UNSAVED_S:
                 self._synced_s = now_s
                 mirror.sync_new_chunks()
-        if now_s - self._grown_s >= max(GROW_INTERVAL_S, 4 * self._growth_took_s):
+        if now_s - self._grown_s >= GROW_INTERVAL_S * max(1.0, 16 * self._growth_took_s):
             self._grown_s = now_s  # on a slow disk, shapes are announced for a quarter of the time at most
             began_s = time.monotonic()
             mirror.grow()

@@ -85,7 +85,7 @@ class _CheckpointClock:
 
     def is_due(self, now_s: float, took_s: float) -> bool:
         """took_s: of the last checkpoint. On a slow disk they are rarer, and take a quarter of the time at most."""
-        return now_s - self.saved_at_s >= max(CHECKPOINT_INTERVAL_S / self._sooner, 4 * took_s)
+        return now_s - self.saved_at_s >= CHECKPOINT_INTERVAL_S / self._sooner * max(1.0, 4 * took_s)
 
 
 class ViewRun:
