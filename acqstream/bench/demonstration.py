@@ -67,10 +67,8 @@ def demonstrate(folder: Path, say: Callable[[str], None]) -> Path:
             with open_dataset(path) as stored:
                 check(path, stored.levels[0].read().reshape(-1, *SHAPE))
                 say(f"   {path.name}: {' x '.join(map(str, stored.shape))} {stored.dtype}, every pixel as sent")
-    except KeyboardInterrupt:
+    finally:
         shut_down(endpoint)
-        raise
-    shut_down(endpoint)
     say("5. The daemon has ended in order")
     return dataset
 

@@ -46,7 +46,9 @@ def receive(  # noqa: PLR0913 - an argument for each option
     queue: Annotated[int, typer.Option(min=1, help="Messages that may wait in the socket.")] = 64,
     frames: Annotated[
         int | None,
-        typer.Option(min=1, help="End after so many frames, lost ones included [default: never].", show_default=False),
+        typer.Option(
+            min=1, help="End after this many frames, lost ones included [default: never].", show_default=False
+        ),
     ] = None,
     reorder: Annotated[
         int, typer.Option(min=0, max=1024, help="Messages that wait for one whose turn it is; 0: none.")

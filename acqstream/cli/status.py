@@ -54,7 +54,7 @@ def _print_daemon(answer: DaemonStatus) -> None:
         _say(f"mirror {mirror.mirror} of {mirror.path}: {mirror.state}, {behind}{reason}")
     if any(answer.left_out.values()):
         left_out = ", ".join(count_text(n, what.removesuffix("s")) for what, n in answer.left_out.items() if n)
-        _say(f"not shown, as there are so many: {left_out}")
+        _say(f"not shown, to keep this short: {left_out}")
     if not answer.acquisitions:
         _say("no acquisition is running")
     for acquisition in answer.acquisitions:

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from acqstream.client.machine import is_local
 from acqstream.errors import AcqStreamError, DaemonUnavailable
 from acqstream.model.daemon_note import STARTING, start_mark
 from acqstream.storage.lock import holder_of
@@ -79,6 +80,8 @@ def hint(endpoint: str) -> str:
 
 def starting(endpoint: str) -> str:
     """The reason why no daemon answers at `endpoint`, if one of this user is starting there; else empty."""
+    if not is_local(endpoint):  # the marks of this machine say nothing of another one
+        return ""
     marks = [start_mark(folder, endpoint) for folder in (private_folder(), *_own_folders())]
     if endpoint == DEFAULT_ENDPOINT:
         marks.append(start_mark(SYSTEM_SOCKET.parent, f"ipc://{SYSTEM_SOCKET}"))

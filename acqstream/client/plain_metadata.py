@@ -62,7 +62,7 @@ class Changes(NamedTuple):
             )
             yield "nan_in_metadata", text
         if self.texts:
-            text = f"{count_text(self.texts, 'value')} in {where} stored as text, the first is {self.first_text}"
+            text = f"in {where} {count_text(self.texts, 'value', 'are')} stored as text, the first is {self.first_text}"
             yield "metadata_as_text", f"{text}; further ones are not reported"
         if self.keys:
             text = f"{self.keys} in {where} give way to the axes and the time_ns of `put`"

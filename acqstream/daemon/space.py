@@ -64,7 +64,7 @@ class RateWindow:
             samples.popleft()
         then_s, frames_then, bytes_then = samples[0]
         if frames - frames_then >= RATE_FRAMES and not self._is_lapse(now_s, frames):
-            then_s = max(then_s, now_s - RATE_S)  # the pause before that is no part of the minute
+            then_s = max(then_s, now_s - RATE_S)  # a pause before the last minute does not count
         return (size_bytes - bytes_then) / (now_s - then_s) if now_s > then_s else 0.0
 
     def _is_lapse(self, now_s: float, frames: int) -> bool:

@@ -56,7 +56,7 @@ def save_contact_sheet(dataset: Dataset, file: Path) -> int:
     if file.suffix.lower() != ".png":
         raise ConfigError(f"{file}: a contact sheet is written to a file whose name ends in .png")
     image = import_optional("PIL.Image", "view")
-    pictures = [_shrunk(image, picture, *_field_um(dataset, picture)) for picture in choose_pictures(dataset)]
+    pictures = [_shrunk(image, picture, _field_um(dataset, picture)) for picture in choose_pictures(dataset)]
     if not pictures:
         raise DatasetError(f"{dataset.path}: holds no frame yet, so there is nothing to see")
     limits: dict[AxisValue | None, list[tuple[float, float]]] = {}
@@ -128,12 +128,12 @@ def _evenly(count: int, max_count: int) -> list[int]:
     return [round(number * (count - 1) / max(n_pictures - 1, 1)) for number in range(n_pictures)]
 
 
-def _field_um(dataset: Dataset, picture: Picture) -> tuple[float, ...]:
-    """The width of a picture in micrometres; empty if that is not known."""
+def _field_um(dataset: Dataset, picture: Picture) -> float:
+    """The width of a picture in micrometres; 0 if that is not known."""
     full = dataset.levels[0]
     is_frame = dataset.has_frames and not full.is_stitched
     width = picture.pixels.shape[1] if is_frame else full.shape[full.axes.index("x")]
-    return (width * full.pixel_size_um,) if full.pixel_size_um else ()
+    return width * (full.pixel_size_um or 0.0)
 
 
 def _shrunk(image: Any, picture: Picture, field_um: float = 0.0) -> Picture:

@@ -128,8 +128,9 @@ class LocalStore:
                 staged.append((path, folder, name))
             self._unforced.add(path, len(content))
         self._unforced.force_all()
-        for file in staged:
-            self._tree.place(*file)
+        for path, folder, name in staged:
+            with self._unforced.renaming(path, f"{folder}/{name}"):  # another thread may be forcing it, too
+                self._tree.place(path, folder, name)
 
     def append(self, key: str, content: Content) -> int:
         folder, name = self._make_folder(key)

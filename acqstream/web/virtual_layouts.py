@@ -83,7 +83,7 @@ def announce(
     """The layout with announced sizes along the axes of the frames, the names of places and that of the dataset."""
     levels = []
     for level in layout.plan.levels:
-        shape = tuple(sizes.get(name, size) for name, size in zip(level.axes, level.shape, strict=True))
+        shape = tuple(sizes.get(axis, size) for axis, size in zip(level.axes, level.shape, strict=True))
         levels.append(replace(level, shape=shape, labels=labels))
     return replace(layout, plan=replace(layout.plan, name=name)).with_levels(levels)
 

@@ -50,7 +50,7 @@ def test_what_had_no_room_in_the_answer_is_counted(
 ) -> None:
     answer = daemon(RUNNING, left_out={"acquisitions": 0, "mirrors": 3, "warnings": 1200})
     assert show(monkeypatch, answer) == 0
-    assert "not shown, as there are so many: 3 mirrors, 1,200 warnings\n" in capsys.readouterr().out
+    assert "not shown, to keep this short: 3 mirrors, 1,200 warnings\n" in capsys.readouterr().out
 
 
 def show(monkeypatch: pytest.MonkeyPatch, answer: DaemonStatus, *options: str) -> int:

@@ -31,7 +31,7 @@ def test_the_table_is_large_and_its_names_differ():
 def test_the_warnings_name_the_first_value():
     texts = dict(plain_metadata({"a": {"b": [1, 1j]}, "c": float("nan")})[1].warnings("frame 3"))
     assert list(texts) == ["nan_in_metadata", "metadata_as_text"]
-    assert "1 value in frame 3 stored as text, the first is ['a']['b'][1] (complex)" in texts["metadata_as_text"]
+    assert "in frame 3 1 value is stored as text, the first is ['a']['b'][1] (complex)" in texts["metadata_as_text"]
 
 
 def _laughs(levels: int) -> list:

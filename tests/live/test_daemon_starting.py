@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from acqstream.cli.main import main
+from acqstream.client.default_endpoint import starting
 from acqstream.client.producer import create
 from acqstream.client.status import fetch_status
 from acqstream.errors import DaemonUnavailable
@@ -47,6 +48,7 @@ def test_a_daemon_that_starts_is_no_missing_daemon(
     try:
         holder = until(lambda: holder_of(str(mark)), "the start is marked")
         assert f"pid {daemon.pid} " in holder.name
+        assert starting(f"tcp://192.0.2.1:{daemon.port}") == ""  # another machine's port
         for place in (["--endpoint", daemon.endpoint], ["--data", str(daemon.data)]):
             with pytest.raises(SystemExit) as end:
                 main(["status", *place])

@@ -6,6 +6,8 @@ import os
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from acqstream.storage.unforced_files import MAX_FILES
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import finish, frames_at, places_of, run_of
 from tests.storage.scripted_disk import ScriptedDisk
+from tests.waiting import until
 
 FORCES = ("fdatasync", "sync_directory", "sync_file_system")
 
@@ -87,3 +90,24 @@ def test_what_is_new_is_forced_in_groups_and_what_is_replaced_at_once(tmp_path: 
     store.put_new("more", [b"chunk"])
     store.sync()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_document_that_another_thread_forces_gets_its_name_then(tmp_path: Path) -> None:
+    disk = ScriptedDisk()
+    store, path = LocalStore(tmp_path / "a", disk), tmp_path / "a/a.json"
+    first = disk.stall("fdatasync", part="a.json.new")
+    with ThreadPoolExecutor(2) as pool:
+        placing = pool.submit(store.ensure_all, {"a.json": b"{}"})
+        assert first.entered.wait(60)
+        second = disk.stall("open", part="a.json.new")
+        forcing = pool.submit(store.sync)
+        assert second.entered.wait(60)  # it knows the temporary name, and opens that
+        first.go.set()
+        with suppress(AssertionError):  # a rename that does not wait comes at once
+            until(path.exists, "it has its name", 0.3)
+        is_early = path.exists()
+        second.go.set()
+        placing.result(60)
+        forcing.result(60)
+    assert not is_early
+    assert path.read_bytes() == b"{}"

@@ -70,7 +70,7 @@ def test_layers_are_the_channels_with_all_levels(tmp_path: Path, name: str) -> N
                 last = (-1,) * (layer.ndim - 2)
                 assert np.array_equal(found[f"{number}/shown"], layer[last])
     assert sum(not key.endswith("shown") for key in found) == max(1, len(channels)) * n_levels
-    assert [name.removeprefix("image: ") for name in told["names"]][: len(channels)] == channels
+    assert [name.removeprefix("cells: ") for name in told["names"]][: len(channels)] == channels
     scales = {"t": 1.0, "z": 2.0, "y": 0.5, "x": 0.5}
     axes = told["axes"][0]
     assert axes == [*(axis for axis in "tz" if AXES[axis] in case.frames[0].axes), "y", "x"]

@@ -6,6 +6,7 @@ Arguments: the name of a function below, a URL, and an output file of numpy. Sta
 from __future__ import annotations
 
 import json
+import os
 import sys
 from contextlib import redirect_stdout
 from typing import Any
@@ -131,3 +132,5 @@ if __name__ == "__main__":
     with redirect_stdout(sys.stderr):  # some of them print
         told = functions[sys.argv[1]](*sys.argv[2:])
     sys.stdout.write(json.dumps(told))
+    sys.stdout.flush()
+    os._exit(0)  # threads of obstore abort an interpreter that ends in its turn, once in some hundred times

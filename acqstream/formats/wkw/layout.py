@@ -40,7 +40,8 @@ from acqstream.formats.wkw.progress import STORED_NAME, encode_rows, parse_depth
 from acqstream.storage.store import Capability
 
 _LONG_RUN_BYTES = 2**20
-_MAX_CUBE_SIDE, _OPEN_CUBE_SIDE = 512, 128  # of raw cubes that nobody asked for; the latter where the depth is open
+_MAX_CUBE_SIDE = 512  # of raw cubes, unless another side is asked for
+_OPEN_CUBE_SIDE = 128  # where the depth is not known yet
 _MAX_PLANE_CUBES = 1024
 _SMALLEST_LEVEL = 512  # pixels: without a count there are levels until a plane fits into this
 

@@ -117,7 +117,7 @@ class ReceiptCheck:
         lacking = ends - starts - (high - low)
         if not lacking.any():
             return
-        text = f"{count_text(int(lacking.sum()), 'number')} without pixels not listed as missing"
+        text = f"{count_text(int(lacking.sum()), 'number', 'have')} no pixels and no place in the list of missing ones"
         if len(self._receipt.missing) >= MAX_GAPS_NOTED:
             self._report.add_note(f"{text}: at most {MAX_GAPS_NOTED} ranges are listed")
             return
