@@ -17,6 +17,7 @@ _MAX_CHANNELS = 64
 _MAX_ROWS = 4096  # in which they are looked for
 _STRIPS, _STRIP_BYTES = 8, 2**16  # read of a frame
 _MAX_SAMPLES = 4096  # of a strip
+_MAX_BYTES = 2**24  # of one strip, or of a compressed frame
 
 
 def shown_contrast(reader: NDTiffReader) -> dict[AxisValue | None, Limits]:
@@ -39,14 +40,19 @@ def shown_contrast(reader: NDTiffReader) -> dict[AxisValue | None, Limits]:
 
 
 def _samples(reader: NDTiffReader, row: int) -> NDArray[Any]:
-    """Pixels of strips of a frame from its top to its bottom."""
-    height, width, *_ = reader.frame_shape(row)
-    lines = max(1, min(height, _STRIP_BYTES // max(1, width * 2)))
-    parts = []
+    """Pixels of strips of a frame from its top to its bottom; none of a frame of which too much would be read."""
+    frame = reader.stored_frame(row)[1]
+    row_bytes = frame.width * frame.pixel_type.pixel_bytes
+    lines = max(1, min(frame.height, _STRIP_BYTES // max(1, row_bytes)))
+    if (lines * row_bytes if frame.is_plain else frame.payload_bytes) > _MAX_BYTES:  # an entry may claim any size
+        return np.zeros(0, np.uint16)
+    tops = sorted({(frame.height - lines) * at // (_STRIPS - 1) for at in range(_STRIPS)})
     try:
-        for first in sorted({(height - lines) * at // (_STRIPS - 1) for at in range(_STRIPS)}):
-            strip = reader.read_rows(row, first, first + lines).reshape(-1)
-            parts.append(strip[:: -(-strip.size // _MAX_SAMPLES)])
+        if frame.is_plain:
+            strips = [reader.read_rows(row, first, first + lines) for first in tops]
+        else:  # decoded whole
+            pixels = reader.read_pixels(row)
+            strips = [pixels[first : first + lines] for first in tops]
     except DatasetError:  # reading the frame itself says what is wrong with it
         return np.zeros(0, np.uint16)
-    return np.concatenate(parts)
+    return np.concatenate([strip.reshape(-1)[:: -(-strip.size // _MAX_SAMPLES)] for strip in strips])

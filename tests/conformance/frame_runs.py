@@ -156,7 +156,7 @@ RUNS = (
         keys=grid(time=[0, 1, 2, 3]),
         values={"time": [0, 1, 2, 3]},
         units={"time": "s"},
-        centres={"time": [0, 0.25, 0.5, 0.75]},
+        centres={"time": [0.007, 0.257, 0.507, 0.757]},
         metadata={number: {"ElapsedTime-ms": 250.0 * number + 7} for number in range(4)},
     ),
     FrameRun(

@@ -86,9 +86,9 @@ def test_the_size_of_a_pixel_comes_from_the_first_frame(tmp_path: Path) -> None:
 
 def test_colours_of_channels(folder: Path) -> None:
     source = open_pictures(folder)
-    assert [look.color for look in source.looks()] == ["#0000ff", "#00ff00"]  # as in OME-Zarr
+    assert [look.color for look in source.looks()] == ["#4393ff", "#00ff00"]  # as in OME-Zarr
     (folder / "display_settings.txt").write_text(json.dumps({"GFP": {"Color": -65281}}))
-    assert [look.color for look in source.looks()] == ["#0000ff", "#ff00ff"]
+    assert [look.color for look in source.looks()] == ["#4393ff", "#ff00ff"]
     source.close()
 
 

@@ -121,7 +121,7 @@ def test_questions_are_few(page: BrowserPage) -> None:
     assert min(np.diff(begun)) >= 290, begun  # the page's own timer: load makes it longer only
 
 
-RED, BLUE, BOTH, NONE = ([255, 0, 0], [0, 0, 255], [255, 0, 255], [0, 0, 0])
+RED, BLUE, BOTH, NONE = ([255, 48, 64], [67, 147, 255], [255, 195, 255], [0, 0, 0])
 
 
 def colors(page: BrowserPage) -> list[list[int]]:
