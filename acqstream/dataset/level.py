@@ -14,7 +14,7 @@ from acqstream.arrays.selection import Selection, as_numpy, expand
 from acqstream.dataset.dask_arrays import to_dask
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.reopened import reopened
-from acqstream.dataset.source import LevelAddress, LevelSource, Missing, X, Z
+from acqstream.dataset.source import LevelAddress, LevelSource, Missing, Spacing, X, Z
 from acqstream.dataset.xarray_arrays import to_xarray
 from acqstream.model.axes import AxisValue
 
@@ -102,18 +102,20 @@ class Level:
 
     @property
     def scale(self) -> tuple[float, ...]:
-        """Distance of two items along each axis, in `units`; items of the full resolution where it is unknown."""
-        return tuple(self.source.spacing(axis).step for axis in self.axes)
+        """Distance of two positions side by side along each axis, in `units`; 1, or pixels of the full resolution, where
+        it is unknown or not the same for all.
+        """
+        return tuple(spacing.step for spacing in self._spacings())
 
     @property
     def units(self) -> tuple[str, ...]:
         """Units of scale and translation along each axis; "" where the distance is unknown."""
-        return tuple(self.source.spacing(axis).unit for axis in self.axes)
+        return tuple(spacing.unit for spacing in self._spacings())
 
     @property
     def translation(self) -> tuple[float, ...]:
-        """Centre of item 0 along each axis, in `units`."""
-        return tuple(self.source.spacing(axis).start for axis in self.axes)
+        """Centre of the first position along each axis, in `units`."""
+        return tuple(spacing.start for spacing in self._spacings())
 
     @property
     def places(self) -> tuple[Place | None, ...]:
@@ -149,9 +151,12 @@ class Level:
 
         For frames the declared distance, else the summary's, else that of the stage positions; None if unknown.
         """
-        spacing = self.source.spacing(Z)
+        spacing = dict(zip(self.axes, self._spacings(), strict=True)).get(Z, Spacing())
         factor = UM_BY_UNIT.get(spacing.unit)
         return None if factor is None else spacing.step * factor * self.source.z_direction
+
+    def _spacings(self) -> list[Spacing]:
+        return [axis.spacing(self.source.spacing(axis.name)) for axis in self.source.layout().all_axes]
 
     @property
     def missing_count(self) -> int:

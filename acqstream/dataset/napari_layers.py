@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ from acqstream.arrays.channel_looks import CHANNEL, channel_looks, contrast_of
 from acqstream.dataset.dataset import Dataset
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.level_choice import level_arrays, small_array
-from acqstream.dataset.source import C, LevelAxis, Spacing
+from acqstream.dataset.source import C
 from acqstream.model.axes import AxisValue
 
 LayerData = tuple[Any, ...]
@@ -68,30 +67,16 @@ def data_of(source: LayerSource) -> dict[str, Any]:
     level = source.dataset.levels[0].source
     arrays = level_arrays(source.dataset, _fixed(source))
     axes = [axis for axis in arrays[0].shown if axis.name != C or axis not in arrays[0].layout.pixels]
-    spacings = [level.spacing(axis.name) for axis in axes]
-    steps = [_start_and_step(axis, spacing) for axis, spacing in zip(axes, spacings, strict=True)]
+    spacings = [axis.spacing(level.spacing(axis.name)) for axis in axes]
     return {
         "data": arrays if len(arrays) > 1 else arrays[0],
         "multiscale": len(arrays) > 1,
         "rgb": len(arrays[0].shape) > len(axes),
         "axis_labels": tuple(axis.name for axis in axes),
-        "scale": [step for _, step in steps],
-        "translate": [start for start, _ in steps],
+        "scale": [spacing.step for spacing in spacings],
+        "translate": [spacing.start for spacing in spacings],
         "units": [spacing.unit or "pixel" for spacing in spacings],
     }
-
-
-def _start_and_step(axis: LevelAxis, spacing: Spacing) -> tuple[float, float]:
-    """Place of the first position and distance of two; names, and numbers that are not even, count from 0."""
-    numbers = axis.numbers
-    if not numbers:
-        return 0.0, 1.0
-    if isinstance(numbers, range):
-        return spacing.start + numbers[0] * spacing.step, spacing.step
-    between = {second - first for first, second in itertools.pairwise(numbers)} or {1}
-    if len(between) > 1:
-        return 0.0, spacing.step
-    return spacing.start + numbers[0] * spacing.step, between.pop() * spacing.step
 
 
 def _fixed(source: LayerSource) -> dict[str, AxisValue]:

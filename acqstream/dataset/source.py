@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import sub
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -59,6 +60,18 @@ class LevelAxis:
         if self.numbers is None:
             return None
         return spacing.start + np.asarray(self.numbers, np.float64) * spacing.step
+
+    def spacing(self, items: Spacing) -> Spacing:
+        """That of its positions: where the first one lies, and the distance of neighbours, if it is one.
+
+        items: that of numbers.
+        """
+        if not self.numbers:
+            return Spacing()
+        gaps = {self.numbers.step} if isinstance(self.numbers, range) else set(map(sub, self.numbers[1:], self.numbers))
+        if len(gaps) > 1 or min(gaps, default=1) < 1:
+            return Spacing()
+        return Spacing(items.start + self.numbers[0] * items.step, min(gaps, default=1) * items.step, items.unit)
 
 
 def pixel_axis(name: str, start: int, size: int) -> LevelAxis:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from acqstream.dataset.source import LevelAxis, Spacing
+from acqstream.dataset.source import LevelAxis
 from acqstream.model.axes import AxisValue
 
 _ROLES = {"time": "T", "t": "T", "channel": "C", "c": "C", "z": "Z"}
@@ -52,12 +52,3 @@ class ImageGrid:
     def values(self, image: Sequence[int]) -> dict[str, AxisValue]:
         """The values of an image on `image_axes`."""
         return {axis.name: axis.values[at] for axis, at in zip(self.image_axes, image, strict=True)}
-
-
-def even_step(axis: LevelAxis | None, spacing: Spacing) -> float | None:
-    """Distance of neighbours along an axis in `spacing.unit`; None where it is unknown or not the same for all."""
-    if axis is None or axis.numbers is None or not spacing.unit:
-        return None
-    numbers = list(axis.numbers)
-    steps = {b - a for a, b in itertools.pairwise(numbers)} or {1}
-    return spacing.step * steps.pop() if len(steps) == 1 else None

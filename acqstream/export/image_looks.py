@@ -13,7 +13,7 @@ from acqstream.arrays.position_names import position_names
 from acqstream.dataset.dataset import Dataset
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.source import LevelAxis, Spacing, X, Y, Z
-from acqstream.export.image_grid import ORDER, ImageGrid, even_step
+from acqstream.export.image_grid import ORDER, ImageGrid
 from acqstream.export.ome_document import OmeChannel, OmeImage, OmePixels, OmePlane
 from acqstream.formats.ome_zarr.wells import find_wells
 from acqstream.model.axes import AxisValue
@@ -31,10 +31,9 @@ def physical_steps(dataset: Dataset, grid: ImageGrid) -> dict[str, tuple[float, 
             steps[role] = (spacing.step, spacing.unit)
     for role in "ZT":
         axis = grid.axis(role)
-        spacing = Spacing() if axis is None else source.spacing(axis.name)
-        step = even_step(axis, spacing)
-        if step is not None and step > 0:
-            steps[role] = (step, spacing.unit)
+        spacing = Spacing() if axis is None else axis.spacing(source.spacing(axis.name))
+        if spacing.unit and spacing.step > 0:
+            steps[role] = (spacing.step, spacing.unit)
     return steps
 
 

@@ -85,29 +85,36 @@ class FrameHistory:
 
     def __init__(self, reader: NDTiffReader) -> None:
         self._reader = reader
-        self._epochs: OrderedDict[tuple[str, ...], _Epoch] = OrderedDict()
+        self._epochs: OrderedDict[tuple[tuple[str, ...], bool], _Epoch] = OrderedDict()
 
-    def at(self, count: int, *, is_final: bool) -> PlacedArray | None:
+    def at(self, count: int, *, is_final: bool, in_order: bool = False) -> PlacedArray | None:
         """The array of the first `count` frames; None while it has no complete index.
 
-        is_final: no other frame will come, so all that came is announced. Raises DatasetError.
+        is_final: no other frame will come, so all that came is announced; in_order: in the order of their values, not
+        of their arrival. Raises DatasetError.
         """
         if not 0 < count <= len(self._reader):
             return None
         names = self._reader.history.names(count)
-        epoch = self._epochs.get(names)
+        found = self._epoch(names, in_order=False).at(count, is_final=is_final)
+        if found is not None and in_order and found.places.out_of_order():
+            return self._epoch(names, in_order=True).at(count, is_final=is_final)
+        return found
+
+    def _epoch(self, names: tuple[str, ...], *, in_order: bool) -> _Epoch:
+        epoch = self._epochs.get((names, in_order))
         if epoch is None:
-            epoch = self._epochs[names] = _Epoch(self._reader, names)
+            epoch = self._epochs[names, in_order] = _Epoch(self._reader, names, in_order=in_order)
             if len(self._epochs) > _MAX_EPOCHS:
                 self._epochs.popitem(last=False)
-        self._epochs.move_to_end(names)
-        return epoch.at(count, is_final=is_final)
+        self._epochs.move_to_end((names, in_order))
+        return epoch
 
 
 class _Epoch:
     """The frames before another axis appeared."""
 
-    def __init__(self, reader: NDTiffReader, names: Sequence[str]) -> None:
+    def __init__(self, reader: NDTiffReader, names: Sequence[str], *, in_order: bool) -> None:
         self._reader = reader
         overlap = reader.tile_overlap
         tiles = [reader.history.values(name, len(reader)) for name in (ROW, COLUMN)]
@@ -122,7 +129,12 @@ class _Epoch:
             reader.frame_shape(0),
             reader.frame_dtype(0).str,
             declared=[axis for axis in reader.declared_axes if not (is_mosaic and axis.get("name") in TILE_AXES)],
-            seen={name: () for name in own if name not in first},
+            seen={
+                name: reader.history.values(name, len(reader)) if in_order else ()
+                for name in own
+                if in_order or name not in first
+            },
+            is_final=in_order,
             order=reader.declared_order,
             summary=reader.summary_metadata,
         )

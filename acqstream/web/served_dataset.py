@@ -158,7 +158,9 @@ class ServedDataset:
             logger.warning("the frames of %s are served all the same: %s", self.path, error)
 
     def _make(self, layout: str, options: DataOptions, count: int, n_own: int, *, is_final: bool) -> ServedArray | None:
-        placed = self._history.at(count, is_final=is_final)
+        # What a generation shows never changes, so the end of the run must not change it.
+        is_ended = is_final and options.generation is None
+        placed = self._history.at(count, is_final=is_final, in_order=is_ended)
         if placed is None:
             return None
         kind = VIRTUAL_LAYOUTS[layout]
@@ -174,8 +176,7 @@ class ServedDataset:
         shown_axes = tuple(name for name in planned.shown_axes if name in shown)
         planned = replace(planned, shown_axes=shown_axes, axis_values=values)
         sizes = {name: size for name, size in zip(placed.names, placed.sizes, strict=True) if name not in fixed}
-        # What a generation shows never changes, so the end of the run must not change it.
-        plate = plate_array(planned, sizes, labels, is_ended=is_final and options.generation is None)
+        plate = plate_array(planned, sizes, labels, is_ended=is_ended)
         cut = replace(self._cut(planned, placed, options, n_own), is_plate=plate is not None)
         try:
             virtual_layout = kind.make(plate or planned, cut)

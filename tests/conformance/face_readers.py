@@ -6,17 +6,27 @@ A `Said` has no entry for an axis whose distance the face does not know. Lengths
 from __future__ import annotations
 
 import json
+import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import h5py
-import tifffile
+import numpy as np
+import ome_types
+import tensorstore
+import xarray
 
-OME = "{http://www.openmicroscopy.org/Schemas/OME/2016-06}"
-_UM = {"micrometer": 1.0, "um": 1.0, "µm": 1.0, "nm": 1e-3, "nanometer": 1e-3}
+import acqstream
+from acqstream.dataset.napari_layers import image_layers
+from tests.web.web_process import web_thread
+
+with warnings.catch_warnings(action="ignore"):  # of its own libraries
+    from napari.layers import Layer
+
+_UM = {"micrometer": 1.0, "um": 1.0, "µm": 1.0, "nm": 1e-3, "nanometer": 1e-3, "m": 1e6}
 _S = {"second": 1.0, "s": 1.0}
 _AXES = {"t": "time", "x": "x", "y": "y", "z": "z"}
 
@@ -28,6 +38,7 @@ class Said:
     distances: dict[str, float] = field(default_factory=dict)
     first: tuple[float, float, float] | None = None
     stage: tuple[float, float] | None = None
+    channels: list[str] = field(default_factory=list)
     colors: list[str] = field(default_factory=list)
     windows: list[tuple[float, float]] = field(default_factory=list)
     highest: float | None = None
@@ -43,9 +54,30 @@ def _known(names: list[str], scale: list[float], units: list[str]) -> dict[str, 
     return found
 
 
-def ome_zarr(path: Path) -> Said:
-    folder = path if "multiscales" in _attributes(path).get("ome", {}) else path / "0"
-    ome = _attributes(folder)["ome"]
+def ome_zarr(path: Path) -> list[Said]:
+    """Places of images as OME-Zarr finds them: wells and fields of a plate, members of a collection, or the group."""
+
+    def load(group: str) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = json.loads((path / group / "zarr.json").read_text(encoding="utf-8"))["attributes"]
+        return found
+
+    return ome_zarr_images(load)
+
+
+def ome_zarr_images(load: Callable[[str], Mapping[str, Any]]) -> list[Said]:
+    """load: the attributes of a group."""
+    top = load("").get("ome", {})
+    if "multiscales" in top:
+        return [_multiscale(top)]
+    if "plate" in top:
+        wells = [well["path"] for well in top["plate"]["wells"]]
+        groups = [f"{well}/{image['path']}" for well in wells for image in load(well)["ome"]["well"]["images"]]
+    else:
+        groups = load("OME")["ome"]["series"]
+    return [_multiscale(load(group)["ome"]) for group in groups]
+
+
+def _multiscale(ome: Mapping[str, Any]) -> Said:
     (multiscale,) = ome["multiscales"]
     names = [axis["name"] for axis in multiscale["axes"]]
     scale, translation = multiscale["datasets"][0]["coordinateTransformations"]
@@ -54,99 +86,193 @@ def ome_zarr(path: Path) -> Said:
     return Said(
         _known(names, scale["scale"], [axis.get("unit", "") for axis in multiscale["axes"]]),
         (place.get("z", 0.0), place["y"], place["x"]),
+        channels=[channel["label"] for channel in channels],
         colors=[f"#{channel['color'].lower()}" for channel in channels],
         windows=[(channel["window"]["start"], channel["window"]["end"]) for channel in channels],
         highest=channels[0]["window"]["max"],
     )
 
 
-def _attributes(folder: Path) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads((folder / "zarr.json").read_text(encoding="utf-8"))["attributes"]
+def bdv_xml(path: Path) -> list[Said]:
+    """By the setups of the first channel."""
+    root = ElementTree.parse(path.with_suffix(".xml")).getroot()
+    channels = [one.findtext("name") or "" for one in root.findall(".//Attributes[@name='channel']/Channel")]
+    found = []
+    for setup in root.findall("SequenceDescription/ViewSetups/ViewSetup"):
+        if int(setup.findtext("attributes/channel") or 0):
+            continue
+        (registration, *_) = root.findall(f"ViewRegistrations/ViewRegistration[@setup='{setup.findtext('id')}']")
+        numbers = [float(number) for number in (registration.findtext("ViewTransform/affine") or "").split()]
+        sizes = [float(number) for number in (setup.findtext("voxelSize/size") or "").split()]
+        assert sizes == [numbers[0], numbers[5], numbers[10]]
+        unit = setup.findtext("voxelSize/unit") or ""
+        said = Said(_known(["x", "y", "z"], sizes, [unit] * 3), (numbers[11], numbers[7], numbers[3]))
+        said.channels = channels
+        found.append(said)
     return found
 
 
-def bdv_xml(path: Path) -> Said:
-    root = ElementTree.parse(path.with_suffix(".xml")).getroot()
-    voxel = root.find("SequenceDescription/ViewSetups/ViewSetup/voxelSize")
-    affine = root.findtext("ViewRegistrations/ViewRegistration/ViewTransform/affine")
-    assert voxel is not None
-    assert affine is not None
-    numbers = [float(number) for number in affine.split()]
-    sizes = [float(number) for number in (voxel.findtext("size") or "").split()]
-    assert sizes == [numbers[0], numbers[5], numbers[10]]
-    unit = voxel.findtext("unit") or ""
-    return Said(_known(["x", "y", "z"], sizes, [unit] * 3), (numbers[11], numbers[7], numbers[3]))
+def n5_multiscale(path: Path) -> list[Said]:
+    found = []
+    for level in _firsts(path, "s0/attributes.json"):
+        transform = json.loads(level.read_text(encoding="utf-8"))["transform"]
+        z, y, x = transform["translate"]
+        found.append(Said(_known(transform["axes"], transform["scale"], transform["units"]), (z, y, x)))
+    return found
 
 
-def n5_multiscale(path: Path) -> Said:
-    level = next(iter(sorted(path.rglob("s0/attributes.json"))))
-    transform = json.loads(level.read_text(encoding="utf-8"))["transform"]
-    z, y, x = transform["translate"]
-    return Said(_known(transform["axes"], transform["scale"], transform["units"]), (z, y, x))
+def _firsts(path: Path, name: str) -> list[Path]:
+    """Files of the first of all other axes, one for each position, in their order."""
+    others = re.compile(r"(^|[/_])(t|c|time|channel|dose|camera)0*[1-9]")
+    return [one for one in sorted(path.rglob(name)) if not others.search(one.relative_to(path).as_posix())]
 
 
-def wkw(path: Path) -> Said:
-    (first, *_) = sorted(path.rglob("datasource-properties.json"))
-    document = json.loads(first.read_text(encoding="utf-8"))
-    scale, views = document["scale"], [layer["defaultViewConfiguration"] for layer in document["dataLayers"]]
-    return Said(
-        _known(["x", "y", "z"], scale["factor"], [scale["unit"]] * 3),
-        colors=["#" + bytes(view["color"]).hex() for view in views],
-        windows=[(view["intensityRange"][0], view["intensityRange"][1]) for view in views],
-        highest=views[0]["max"],
-    )
+def wkw(path: Path) -> list[Said]:
+    found = []
+    for one in _firsts(path, "datasource-properties.json"):
+        document = json.loads(one.read_text(encoding="utf-8"))
+        scale, layers = document["scale"], document["dataLayers"]
+        views = [layer["defaultViewConfiguration"] for layer in layers if "defaultViewConfiguration" in layer]
+        said = Said(_known(["x", "y", "z"], scale["factor"], [scale["unit"]] * 3))
+        said.channels = [layer["name"] for layer in layers]
+        said.colors = ["#" + bytes(view["color"]).hex() for view in views]
+        said.windows = [(view["intensityRange"][0], view["intensityRange"][1]) for view in views]
+        said.highest = views[0]["max"] if views else None
+        found.append(said)
+    return found
 
 
-def precomputed(path: Path) -> Said:
-    (first, *_) = sorted(path.rglob("info"))
-    x, y, z = json.loads(first.read_text(encoding="utf-8"))["scales"][0]["resolution"]
-    return Said(_known(["x", "y", "z"], [x, y, z], ["nm"] * 3))
+def precomputed(path: Path) -> list[Said]:
+    found = []
+    for one in _firsts(path, "info"):
+        store = {"driver": "neuroglancer_precomputed", "kvstore": {"driver": "file", "path": f"{one.parent}/"}}
+        x, y, z, _ = tensorstore.open(store).result().dimension_units
+        lengths = [(axis.multiplier, axis.base_unit) for axis in (x, y, z)]
+        found.append(Said(_known(["x", "y", "z"], *map(list, zip(*lengths, strict=True)))))
+    return found
 
 
-def hdf5(path: Path) -> Said:
-    said = Said()
-    with h5py.File(path) as file:
-        for name in ("x", "y"):
-            values = file[name][:]
-            if file[name].attrs.get("units"):
-                said.distances[name] = float(values[1] - values[0])
-        if "z_um" in file and len(file["z_um"]) > 1:
-            said.distances["z"] = float(file["z_um"][1] - file["z_um"][0])
-        if "time_s" in file:
-            said.times = [float(value) for value in file["time_s"][:].reshape(len(file["time"]), -1)[:, 0]]
-        said.first = (float(file["z_um"][0]) if "z_um" in file else 0.0, float(file["y"][0]), float(file["x"][0]))
+def hdf5(path: Path) -> list[Said]:
+    """As xarray reads it."""
+    with xarray.open_dataset(path, engine="h5netcdf") as file:
+        return array_images(file["image"])
+
+
+def array_images(array: xarray.DataArray) -> list[Said]:
+    """By the coordinates of an array of xarray, one for each position."""
+    if "position" not in array.dims:
+        return [_coordinates(array)]
+    return [_coordinates(array.isel(position=at)) for at in range(array.sizes["position"])]
+
+
+def _coordinates(array: xarray.DataArray) -> Said:
+    said, firsts = Said(), []
+    for axis in "zyx":
+        name = "z_um" if axis == "z" else axis
+        values = array.coords[name].values.ravel() if name in array.coords else np.zeros(0)
+        place = array.coords.get(f"position_{axis}_um")
+        firsts.append(float(place) if place is not None else float(values[0]) if len(values) else 0.0)
+        steps = np.diff(values)
+        if len(steps) and array.coords[name].attrs.get("units") == "um" and np.allclose(steps, steps[0], rtol=0.1):
+            said.distances[axis] = abs(float(steps[0]))
+    said.first = (firsts[0], firsts[1], firsts[2])
+    if "time_s" in array.coords and "time" in array.dims:
+        measured = array.coords["time_s"].transpose("time", ...)
+        said.times = [float(value) for value in measured.values.reshape(array.sizes["time"], -1)[:, 0]]
+    if "channel" in array.coords:
+        said.channels = [str(name) for name in array.coords["channel"].values]
     return said
 
 
-def ome_tiff(path: Path) -> Said:
-    with tifffile.TiffFile(path) as file:
-        root = ElementTree.fromstring(file.ome_metadata or "")
-    image = root.find(f"{OME}Image")
-    pixels = image.find(f"{OME}Pixels") if image is not None else None
-    assert pixels is not None
-    given = pixels.attrib
-    said = Said()
-    for axis in "XYZ":
-        if f"PhysicalSize{axis}" in given:
-            unit = given[f"PhysicalSize{axis}Unit"]
-            said.distances |= _known([axis.lower()], [float(given[f"PhysicalSize{axis}"])], [unit])
-    if "TimeIncrement" in given:
-        said.distances["time"] = float(given["TimeIncrement"])
-    bits = given.get("SignificantBits")
-    said.highest = 2 ** int(bits) - 1 if bits else None
-    for channel in pixels.findall(f"{OME}Channel"):
-        color = channel.get("Color")
-        said.colors += [] if color is None else [f"#{(int(color) >> 8) & 0xFFFFFF:06x}"]
-    planes = pixels.findall(f"{OME}Plane")
-    if planes and "PositionX" in planes[0].attrib:
-        said.stage = (float(planes[0].attrib["PositionX"]), float(planes[0].attrib["PositionY"]))
-    firsts = [plane for plane in planes if plane.attrib["TheZ"] == plane.attrib["TheC"] == "0"]
-    if firsts and all("DeltaT" in plane.attrib for plane in firsts):
-        said.times = [float(plane.attrib["DeltaT"]) for plane in firsts]
+def ome_tiff(path: Path) -> list[Said]:
+    """As ome-types parses it."""
+    return [_ome_image(image) for image in ome_types.from_tiff(path).images]
+
+
+def _ome_image(image: Any) -> Said:
+    pixels, said = image.pixels, Said()
+    for axis in "xyz":
+        size = getattr(pixels, f"physical_size_{axis}")
+        if size is not None:
+            said.distances |= _known([axis], [size], [getattr(pixels, f"physical_size_{axis}_unit").value])
+    if pixels.time_increment is not None:
+        said.distances["time"] = pixels.time_increment
+    said.highest = 2**pixels.significant_bits - 1 if pixels.significant_bits else None
+    said.channels = [channel.name for channel in pixels.channels if channel.name]
+    said.colors = [f"#{bytes(channel.color.as_rgb_tuple(alpha=False)).hex()}" for channel in pixels.channels]
+    planes = pixels.planes
+    if planes and planes[0].position_x is not None:
+        said.stage = (planes[0].position_x, planes[0].position_y)
+    firsts = [plane for plane in planes if plane.the_z == plane.the_c == 0]
+    if firsts and all(plane.delta_t is not None for plane in firsts):
+        said.times = [plane.delta_t for plane in firsts]
     return said
 
 
-FACES: Mapping[str, tuple[Mapping[str, Any] | str, Callable[[Path], Said]]] = {
+def reader(path: Path) -> list[Said]:
+    """Our own, of the dataset."""
+    with acqstream.open(path) as ds:
+        level = ds.levels[0]
+        place = dict(zip(level.axes, level.translation, strict=True))
+        said = Said(_known([*level.axes], [*level.scale], [*level.units]))
+        said.first = (place.get("z", 0.0), place["y"], place["x"])
+        return [said]
+
+
+def to_xarray(path: Path) -> list[Said]:
+    with acqstream.open(path) as ds:
+        return array_images(ds.to_xarray())
+
+
+def napari(path: Path) -> list[Said]:
+    """As napari takes our layers, without a window."""
+    with acqstream.open(path) as ds:
+        layers = [Layer.create(*layer) for layer in image_layers(ds)]
+        names = list(layers[0].axis_labels)
+        said = Said(_known([*names], [*layers[0].scale], [str(unit) for unit in layers[0].units]))
+        place = dict(zip(names, layers[0].translate, strict=True))
+        said.first = (place.get("z", 0.0), place["y"], place["x"])
+        if not layers[0].rgb:
+            said.colors = [
+                "#" + bytes(round(255 * part) for part in one.colormap.colors[-1][:3]).hex() for one in layers
+            ]
+            said.windows = [(one.contrast_limits[0], one.contrast_limits[1]) for one in layers]
+            said.highest = layers[0].contrast_limits_range[1]
+        said.channels = [one.name.removeprefix(path.name).strip() for one in layers]
+        return [said]
+
+
+def web(path: Path) -> list[Said]:
+    """The virtual OME-Zarr of a server."""
+    with web_thread(path.parent) as site:
+        return ome_zarr_images(
+            lambda group: json.loads(site.ask(f"/data/{path.name}/ome.zarr/{group}{'/' * bool(group)}zarr.json").body)[
+                "attributes"
+            ]
+        )
+
+
+def neuroglancer(path: Path) -> list[Said]:
+    """The state that a server makes for the dataset."""
+    with web_thread(path.parent) as site:
+        state = json.loads(site.ask(f"/view/{path.name}/state.json").body)
+    said = Said()
+    for axis, (size, unit) in state["dimensions"].items():
+        factor = {"m": 1e6, "s": 1.0}.get(unit)
+        if factor:
+            said.distances[_AXES.get(axis, axis)] = size * factor
+    for layer in state["layers"]:
+        for low, high in re.findall(r"normalized\(range=\[(\S+?),(\S+?)\]", layer.get("shader", "")):
+            said.windows.append((float(low), float(high)))
+    return [said]
+
+
+FACES: Mapping[str, tuple[Mapping[str, Any] | str, Callable[[Path], list[Said]]]] = {
+    "reader": ("dataset", reader),
+    "xarray": ("dataset", to_xarray),
+    "napari": ("dataset", napari),
+    "web": ("dataset", web),
+    "neuroglancer": ("dataset", neuroglancer),
     "ome-zarr": ({"format": "ome-zarr"}, ome_zarr),
     "n5": ({"format": "n5"}, bdv_xml),
     "n5 multiscale": ({"format": "n5", "layout": "multiscale"}, n5_multiscale),
@@ -155,4 +281,4 @@ FACES: Mapping[str, tuple[Mapping[str, Any] | str, Callable[[Path], Said]]] = {
     "hdf5": ("hdf5", hdf5),
     "ome-tiff": ("ome-tiff", ome_tiff),
 }
-"""The settings of a mirror, or the kind of an export, and what reads it."""
+"""The settings of a mirror, the kind of an export, or "dataset"; and what reads it."""

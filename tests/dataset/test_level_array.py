@@ -16,7 +16,7 @@ import acqstream
 from acqstream.dataset import reopened as reopened_module
 from acqstream.dataset.frame_level import FrameLevel
 from acqstream.dataset.level_array import LevelArray
-from acqstream.dataset.source import LevelAxis, LevelLayout, pixel_axis
+from acqstream.dataset.source import LevelAxis, LevelLayout, Spacing, pixel_axis
 from acqstream.errors import DatasetError
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, Folder, image
 
@@ -213,3 +213,12 @@ def test_a_window_ends_where_the_lower_level_of_an_array_does(size: tuple[int, i
     full = LevelLayout((), (pixel_axis("y", 0, size[0]), pixel_axis("x", 0, size[1])), np.dtype("u2"), (1, 1))
     lower = replace(full, pixels=(pixel_axis("y", 0, 5), pixel_axis("x", 0, 5)))
     assert full.in_level(lower, {"y": 4, "x": 4}).shape == expected
+
+
+def test_the_distance_of_positions_is_that_of_all_neighbours() -> None:
+    items = Spacing(0.5, 2.0, "um")
+    assert LevelAxis("z", [1, 4, 7], [1, 4, 7]).spacing(items) == (2.5, 6.0, "um")
+    assert LevelAxis("z", range(1, 3), range(1, 3)).spacing(items) == (2.5, 2.0, "um")
+    assert LevelAxis("z", [1], [1]).spacing(items) == (2.5, 2.0, "um")
+    for numbers in ([1, 4, 8], [4, 1], [1, 1], None, []):
+        assert LevelAxis("z", [1, 2], numbers).spacing(items) == (0.0, 1.0, "")

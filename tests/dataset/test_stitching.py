@@ -166,7 +166,7 @@ def test_lower_levels_are_not_cropped(tmp_path: Path) -> None:
         assert np.array_equal(half.read(), image(1, (4, 6)))
         assert (full.origin, half.origin) == ((12, -18), (4, -12))
         assert (full.pixel_size_um, half.pixel_size_um) == (0.5, 1.0)
-        assert (full.translation, half.translation) == ((0, 0), (0.25, 0.25)), "a pixel's centre is that of 2 x 2"
+        assert (full.translation, half.translation) == ((6, -9), (4.25, -11.75)), "a pixel's centre is that of 2 x 2"
 
 
 def test_single_tiles_stay_reachable(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.dataset.source import LevelAxis, Spacing
-from acqstream.export.image_grid import ImageGrid, even_step
+from acqstream.dataset.source import LevelAxis
+from acqstream.export.image_grid import ImageGrid
 
 NAMES = st.lists(st.sampled_from(["time", "t", "channel", "z", "position", "angle"]), unique=True, max_size=5)
 
@@ -30,13 +30,3 @@ def test_planes_come_in_the_order_of_the_roles() -> None:
     assert list(grid.planes((1,))) == [(1, 0, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1)]  # c, then z
     assert list(grid.planes((1,), "TZC")) == [(1, 0, 0), (1, 0, 1), (1, 1, 0), (1, 1, 1)]
     assert grid.values((1,)) == {"position": 1}
-
-
-def test_a_step_is_that_of_all_neighbours() -> None:
-    spacing = Spacing(0.0, 2.0, "um")
-    assert even_step(LevelAxis("z", [1, 4, 7], [1, 4, 7]), spacing) == 6.0
-    assert even_step(LevelAxis("z", [1, 4, 8], [1, 4, 8]), spacing) is None
-    assert even_step(LevelAxis("z", [1], [1]), spacing) == 2.0
-    assert even_step(LevelAxis("z", ["a"], None), spacing) is None
-    assert even_step(LevelAxis("z", [1, 2], [1, 2]), Spacing()) is None
-    assert even_step(None, spacing) is None

@@ -320,7 +320,7 @@ def test_tiles_are_mirrored_as_images_on_request(tmp_path: Path, name: str) -> N
         assert (level.axes, level.shape) == (("row", "column", "y", "x"), (2, 3, *SHAPE))
         for number, (row, column) in enumerate(spiral):
             assert np.array_equal(level.read((row + 1, column + 1)), image_of(number, SHAPE))
-            assert level.place_of(row=row, column=column) == (0.0, 10.0 * row, 10.0 * column)
+            assert level.place_of(row=row, column=column) == (0.0, 10.0 * row - 15.75, 10.0 * column - 15.75)
 
 
 def test_a_tiled_run_with_a_mirror_goes_on(tmp_path: Path) -> None:
