@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.axis_order import COLUMN, POSITION, ROW, TILE_AXES
+from acqstream.arrays.channel_looks import CHANNEL, channel_name
 from acqstream.arrays.frame_array import FrameArray
 from acqstream.arrays.frame_space import SECOND, TIME, UM, FrameSpace, ImageKey, Place, SpaceEvidence, frame_space
 from acqstream.arrays.image_places import IMAGE_AXES
@@ -110,7 +111,9 @@ class FrameLevel:
 
     @property
     def labels(self) -> Mapping[str, Sequence[str]]:
-        return {}  # frames have values only
+        channels = self.axis_values().get(CHANNEL, ())
+        names = [channel_name(value, self._full.summary_metadata) for value in channels]
+        return {CHANNEL: names} if names != [str(value) for value in channels] else {}
 
     @property
     def places(self) -> tuple[Place | None, ...]:

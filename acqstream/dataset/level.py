@@ -102,8 +102,8 @@ class Level:
 
     @property
     def scale(self) -> tuple[float, ...]:
-        """Distance of two positions side by side along each axis, in `units`; 1, or pixels of the full resolution, where
-        it is unknown or not the same for all.
+        """Distance of two positions side by side along each axis, in `units`; 1, or pixels of the full resolution,
+        where it is unknown or not the same for all.
         """
         return tuple(spacing.step for spacing in self._spacings())
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.arrays.axis_order import POSITION
+from acqstream.arrays.frame_space import UM
 from acqstream.dataset.dask_arrays import dask_array_of
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.optional import import_optional
@@ -26,7 +28,9 @@ def to_xarray(source: LevelSource) -> xarray.DataArray:
     Dimensions are the axes. Coordinates: the values of the outer axes (integers or strings); `y` and `x` are the
     middles of pixels, in um or the unit of the format, or without units in pixels of the full resolution where the size
     of a pixel is unknown; `z_um` and `time_s` stand beside the values of `z` and `time` where they are known: `time_s`
-    has the measured times, along all axes that they depend on. The middle of the first pixel lies at 0, or where the
+    has the measured times, along all axes that they depend on. Of several positions, `position_z_um`, `position_y_um`
+    and `position_x_um` say where the first pixel of each lies, and `y` and `x` count from there. Names beside integers
+    are in `channel_name`. The middle of the first pixel lies at 0, or where the
     stage's place puts it, which is that of the middle of the image. attrs: `Level.attributes`. Frames and chunks that
     are not stored are zeros. Raises ConfigError without xarray and dask, DatasetError before the first frame.
     """
@@ -56,12 +60,31 @@ def coordinates(source: LevelSource, array: LevelArray) -> dict[str, Any]:
     for name, found in source.coordinates(array.layout).items():
         axes = tuple(dimensions[axis] for axis in found.axes)
         by_name[name if name not in by_name else f"{name}_"] = (axes, found.values, {"units": found.unit})
+    for name, (along, items, attributes) in _of_positions(source, array).items():
+        by_name.setdefault(name, (dimensions[along], items, attributes))
     for axis in array.layout.pixels:
         if axis.name != C:
             spacing = source.spacing(axis.name)
             units = {"units": spacing.unit} if spacing.unit else {}
             by_name[axis.name] = (axis.name, axis.centres(spacing), units)
     return by_name
+
+
+def _of_positions(source: LevelSource, array: LevelArray) -> dict[str, tuple[str, NDArray[Any], dict[str, str]]]:
+    """Names beside integers, and places of images: (axis, values, attributes) by name."""
+    found: dict[str, tuple[str, Sequence[Any], dict[str, str]]] = {
+        f"{axis}_name": (axis, names, {}) for axis, names in source.labels.items()
+    }
+    if any(source.places):
+        places = zip(*(place or (np.nan,) * 3 for place in source.places), strict=True)
+        for axis, ats in zip("zyx", places, strict=True):
+            found[f"{POSITION}_{axis}_um"] = (POSITION, ats, {"units": UM})
+    values = source.axis_values()
+    return {
+        name: (axis, np.asarray([dict(zip(values[axis], items, strict=True))[at] for at in array.values[axis]]), more)
+        for name, (axis, items, more) in found.items()
+        if axis in array.values and len(items) == len(values.get(axis, ()))
+    }
 
 
 def _axis_coordinate(values: Sequence[AxisValue]) -> NDArray[Any]:

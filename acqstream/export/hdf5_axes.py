@@ -48,14 +48,10 @@ def write_scales(h5py: Any, file: Any, source: LevelSource, array: LevelArray) -
             scale = file.create_dataset(dimension, (size,), "<f4", track_times=False)
             scale.make_scale(_NO_VARIABLE % size)
         scale.attrs["_Netcdf4Dimid"] = np.int32(number)
-        label = source.labels.get(name)
-        if label is not None and len(label) == size:
-            names = file.create_dataset(f"{dimension}_name", data=list(label), dtype=h5py.string_dtype())
-            names.dims[0].attach_scale(scale)
     for name, coordinate in by_name.items():
         if name not in dimension_names(array):
             dataset = _write_coordinate(h5py, file, dimension_of(name), coordinate)
-            for at, dimension in enumerate(coordinate[0]):
+            for at, dimension in enumerate((coordinate[0],) if isinstance(coordinate[0], str) else coordinate[0]):
                 dataset.dims[at].attach_scale(file[dimension_of(dimension)])
     return " ".join(dimension_of(name) for name in by_name if name not in dimension_names(array))
 

@@ -5,6 +5,8 @@ A `Said` has no entry for an axis whose distance the face does not know. Lengths
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
 import warnings
@@ -20,6 +22,7 @@ import tensorstore
 import xarray
 
 import acqstream
+from acqstream.cli.main import main
 from acqstream.dataset.napari_layers import image_layers
 from tests.web.web_process import web_thread
 
@@ -147,8 +150,11 @@ def precomputed(path: Path) -> list[Said]:
     for one in _firsts(path, "info"):
         store = {"driver": "neuroglancer_precomputed", "kvstore": {"driver": "file", "path": f"{one.parent}/"}}
         x, y, z, _ = tensorstore.open(store).result().dimension_units
+        assert x is not None
+        assert y is not None
+        assert z is not None
         lengths = [(axis.multiplier, axis.base_unit) for axis in (x, y, z)]
-        found.append(Said(_known(["x", "y", "z"], *map(list, zip(*lengths, strict=True)))))
+        found.append(Said(_known(["x", "y", "z"], [size for size, _ in lengths], [unit for _, unit in lengths])))
     return found
 
 
@@ -171,7 +177,7 @@ def _coordinates(array: xarray.DataArray) -> Said:
         name = "z_um" if axis == "z" else axis
         values = array.coords[name].values.ravel() if name in array.coords else np.zeros(0)
         place = array.coords.get(f"position_{axis}_um")
-        firsts.append(float(place) if place is not None else float(values[0]) if len(values) else 0.0)
+        firsts.append((0.0 if place is None else float(place)) + (float(values[0]) if len(values) else 0.0))
         steps = np.diff(values)
         if len(steps) and array.coords[name].attrs.get("units") == "um" and np.allclose(steps, steps[0], rtol=0.1):
             said.distances[axis] = abs(float(steps[0]))
@@ -179,8 +185,9 @@ def _coordinates(array: xarray.DataArray) -> Said:
     if "time_s" in array.coords and "time" in array.dims:
         measured = array.coords["time_s"].transpose("time", ...)
         said.times = [float(value) for value in measured.values.reshape(array.sizes["time"], -1)[:, 0]]
-    if "channel" in array.coords:
-        said.channels = [str(name) for name in array.coords["channel"].values]
+    names = array.coords.get("channel_name", array.coords.get("channel"))
+    if names is not None:
+        said.channels = [str(name) for name in names.values]
     return said
 
 
@@ -214,9 +221,18 @@ def reader(path: Path) -> list[Said]:
     with acqstream.open(path) as ds:
         level = ds.levels[0]
         place = dict(zip(level.axes, level.translation, strict=True))
-        said = Said(_known([*level.axes], [*level.scale], [*level.units]))
-        said.first = (place.get("z", 0.0), place["y"], place["x"])
-        return [said]
+        distances = _known([*level.axes], [*level.scale], [*level.units])
+        places = level.places or [(place.get("z", 0.0), place["y"], place["x"])]
+        return [Said(distances, first) for first in places]
+
+
+def info(path: Path) -> list[Said]:
+    """What `acqstream info` says."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+        main(["info", "--json", str(path)])
+    scale = json.loads(printed.getvalue())["scale"]
+    return [Said(_known([*scale], [size for size, *_ in scale.values()], [unit for _, unit, _ in scale.values()]))]
 
 
 def to_xarray(path: Path) -> list[Said]:
@@ -269,6 +285,7 @@ def neuroglancer(path: Path) -> list[Said]:
 
 FACES: Mapping[str, tuple[Mapping[str, Any] | str, Callable[[Path], list[Said]]]] = {
     "reader": ("dataset", reader),
+    "info": ("dataset", info),
     "xarray": ("dataset", to_xarray),
     "napari": ("dataset", napari),
     "web": ("dataset", web),

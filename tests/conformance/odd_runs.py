@@ -23,13 +23,15 @@ Where = tuple[float, float, float]
 class Image:
     """distances: those that every face must say, by axis; others are unknown.
 
-    held: those that faces say which hold empty places, where frames did not come.
+    held: those that faces say which hold empty places, where frames did not come; arrived: that faces say which keep
+    the order of arrival.
     first: (z, y, x) of the first pixel; stage: of the first plane; times: of the first frame of each time, as measured.
     None: not asked.
     """
 
     distances: Mapping[str, float] = field(default_factory=dict)
     held: Mapping[str, float] = field(default_factory=dict)
+    arrived: Mapping[str, float] = field(default_factory=dict)
     first: Where | None = None
     stage: tuple[float, float] | None = None
     times: tuple[float, ...] | None = None
@@ -119,9 +121,9 @@ def at(x: float, y: float, *, every: float | None = None, planes: bool = True, *
 
 PIXELS = {"y": 0.5, "x": 0.5}
 ALL = {"z": 2.0, **PIXELS}
-FIVE = {"metadata": lambda place: stage(place, **{"ElapsedTime-ms": 5000.0 * place["time"]})}
+FIVE: Any = {"metadata": lambda place: stage(place, **{"ElapsedTime-ms": 5000.0 * place["time"]})}
 WRONG = {"z-step_um": 0.3, "Interval_ms": 1000, "PixelSizeUm": 0.1}
-TWO_SITES = {"order": ("position", "z"), "sizes": {"z": 3}}
+TWO_SITES: Any = {"order": ("position", "z"), "sizes": {"z": 3}}
 SITES = {"site-a": (100.0, 50.0), "site-b": (600.0, -50.0)}
 WELLS = ["A2", "C5", "B1", "D6"]
 
@@ -228,7 +230,7 @@ RUNS: dict[str, OddRun] = {
     "late values": OddRun(
         values={"z": [1, 0, -1]},
         summary={"z-step_um": 0.5, "PixelSizeUm": 0.5},
-        images=(Image(distances={"z": 0.5, **PIXELS}),),
+        images=(Image(distances={"z": 0.5, **PIXELS}, arrived=PIXELS),),
     ),
     "a declared range": OddRun(
         values={"z": [0, 1, -1]},
@@ -236,7 +238,7 @@ RUNS: dict[str, OddRun] = {
         images=(Image(distances={"z": 0.5}),),
     ),
     "planes that never came": OddRun(
-        **FIVE, without=lambda place: place["time"] == 1 and place["z"] > 0, images=(at(100, 50, every=5.0),)
+        **FIVE, without=lambda place: place["time"] == 1 and place["z"] != 0, images=(at(100, 50, every=5.0),)
     ),
     "a time that never came": OddRun(
         **FIVE,
