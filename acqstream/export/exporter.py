@@ -11,7 +11,7 @@ from pathlib import Path
 from acqstream.dataset.dataset import Dataset, open_dataset
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.optional import import_optional
-from acqstream.dataset.source import LevelLayout, X, Y
+from acqstream.dataset.source import LevelLayout, LevelSource, X, Y
 from acqstream.errors import ConfigError, DatasetError, DatasetExists, UnsupportedFeature
 from acqstream.export.choice import chosen
 from acqstream.export.frame_references import frame_references
@@ -19,6 +19,7 @@ from acqstream.export.hdf5 import Hdf5Writer, open_hdf5
 from acqstream.export.hdf5_axes import write_metadata, write_scales, write_summary
 from acqstream.export.image_grid import ImageGrid
 from acqstream.export.image_looks import ome_images, ome_pixels, physical_steps
+from acqstream.export.metadata_table import MetadataTable, table_suffix
 from acqstream.export.ome_tiff import TileEncoder, write_ome_tiff
 from acqstream.export.plain_tiff import is_hyperstack, write_plain_tiff
 from acqstream.export.plane_levels import PlaneLevels, level_count
@@ -55,7 +56,8 @@ class Exporter:
         exists, UnsupportedFeature for what the format cannot have, DatasetError, StorageError. The file exists under
         its name only when it is complete.
         """
-        with open_dataset(self.path, stitched=not self.request.is_separate) as dataset:
+        is_stitched = not self.request.is_separate and self.request.kind != "table"
+        with open_dataset(self.path, stitched=is_stitched) as dataset:
             folder = dataset_folder(self.path)
             out = default_out(folder, self.request.kind) if self.out is None else self.out
             _check_out(folder, out, is_replaced=self.request.is_replaced)
@@ -69,6 +71,8 @@ class Exporter:
                 self._write_hdf5(dataset, array, out)
             elif self.request.kind == "ome-tiff":
                 self._write_ome_tiff(dataset, array, out)
+            elif self.request.kind == "table":
+                self._write_table(array, source, out)
             else:
                 self._write_tiff(dataset, array, out)
             return ExportReport(
@@ -122,6 +126,15 @@ class Exporter:
             write_plain_tiff(target, array, grid, physical_steps(dataset, grid), self.on_progress)
         if not is_hyperstack(array, grid):
             self._notes.append("not an ImageJ hyperstack: the pages name their frames in their descriptions")
+
+    def _write_table(self, array: LevelArray, source: LevelSource, out: Path) -> None:
+        suffix = table_suffix(out)
+        table = MetadataTable(source, array.layout, self.on_progress)
+        with self._new_file(out, array, 0) as target:
+            table.write(target, suffix)
+        self._notes.append(f"{table.row_count:,} rows of {len(table.columns):,} columns")
+        if table.has_more:
+            self._notes.append("the metadata of frames have more numbers than fit: later ones have no column")
 
     def _new_file(self, out: Path, array: LevelArray, copies: int) -> AbstractContextManager[NewFile]:
         """The file to write, which will have the pixels of `array` at least `copies` times."""
