@@ -47,14 +47,17 @@ UM_BY_UNIT = {
     "mm": 1e3,
     "cm": 1e4,
     "m": 1e6,
+    "picometer": 1e-6,
     "nanometer": 1e-3,
     "micrometer": 1.0,
     "micron": 1.0,
     "microns": 1.0,
     "millimeter": 1e3,
+    "centimeter": 1e4,
     "meter": 1e6,
 }
-_S_BY_UNIT = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "second": 1.0, "seconds": 1.0, "min": 60.0}
+S_BY_UNIT = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+S_BY_UNIT |= {"second": 1.0, "seconds": 1.0, "millisecond": 1e-3, "minute": 60.0, "hour": 3600.0}
 MAX_COORDINATES = 4096  # of an axis, in notes
 _SAME = 0.1  # a wish and what the frames show may differ by this share
 
@@ -373,7 +376,7 @@ def _hints(declared: Sequence[Mapping[str, Any]]) -> dict[str, Distance]:
         if not scale:
             continue
         text = unit if isinstance(unit, str) else ""
-        for factors, ours in ((UM_BY_UNIT, UM), (_S_BY_UNIT, SECOND)):
+        for factors, ours in ((UM_BY_UNIT, UM), (S_BY_UNIT, SECOND)):
             if text in factors:
                 scale, text = float(f"{scale * factors[text]:.12g}"), ours
         found[str(axis.get("name"))] = (abs(scale), text)

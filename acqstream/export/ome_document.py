@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
+from acqstream.arrays.frame_space import S_BY_UNIT, UM_BY_UNIT
 from acqstream.errors import UnsupportedFeature
 from acqstream.formats.ome_zarr.wells import row_number
 
@@ -26,9 +27,8 @@ _TYPES = {
     "float32": "float",
     "float64": "double",
 }
-_UNITS = {"um": "\u00b5m", "micrometer": "\u00b5m", "nanometer": "nm", "millimeter": "mm", "second": "s"}
+_UM = "\u00b5m"  # readers ignore units: lengths are in um, times in s
 _NOT_IN_XML = re.compile("[^\\t\\n\\r\\u0020-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
-_KNOWN_UNITS = frozenset({"\u00b5m", "nm", "mm", "cm", "m", "pm", "s", "ms", "min", "h"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +135,10 @@ def _add_image(root: ET.Element, number: int, image: OmeImage, pixels: OmePixels
     if pixels.bits:
         attributes["SignificantBits"] = str(pixels.bits)
     for role, (distance, unit) in pixels.steps.items():
+        factors, own = (S_BY_UNIT, "s") if role == "T" else (UM_BY_UNIT, _UM)
         name = "TimeIncrement" if role == "T" else f"PhysicalSize{role}"
-        text = _UNITS.get(unit, unit)
-        if text in _KNOWN_UNITS and distance > 0:
-            attributes |= {name: repr(distance), f"{name}Unit": text}
+        if unit in factors and distance > 0:
+            attributes |= {name: repr(float(f"{distance * factors[unit]:.12g}")), f"{name}Unit": own}
     element = ET.SubElement(element, "Pixels", attributes)
     for at, channel in enumerate(pixels.channels):
         names = {"Name": _plain(channel.name)} if channel.name else {}
@@ -162,7 +162,7 @@ def _positions(stage: Sequence[float | None], prefix: str) -> dict[str, str]:
     return {
         name: value
         for axis, um in known
-        for name, value in ((f"{prefix}{axis}", repr(um)), (f"{prefix}{axis}Unit", "\u00b5m"))
+        for name, value in ((f"{prefix}{axis}", repr(um)), (f"{prefix}{axis}Unit", _UM))
     }
 
 

@@ -259,3 +259,20 @@ def test_names_with_control_characters_stay_xml() -> None:
     assert channel is not None
     assert channel.get("Name") == "a<&"
     assert channel.get("Color") == str(0xFF0000FF - 2**32)
+
+
+@pytest.mark.parametrize(
+    ("role", "step", "expected"),
+    [
+        ("X", (650.0, "nm"), {"PhysicalSizeX": "0.65", "PhysicalSizeXUnit": "µm"}),
+        ("Z", (2.0, "micron"), {"PhysicalSizeZ": "2.0", "PhysicalSizeZUnit": "µm"}),
+        ("T", (500.0, "ms"), {"TimeIncrement": "0.5", "TimeIncrementUnit": "s"}),
+        ("Z", (2.0, "s"), {}),
+        ("Y", (2.0, "pixel"), {}),
+    ],
+)
+def test_lengths_are_in_um_and_times_in_s(role: str, step: tuple[float, str], expected: dict[str, str]) -> None:
+    pixels = OmePixels((4, 5), np.dtype("u1"), 1, 1, [OmeChannel("a", "#ff0000")], {role: step})
+    given = ET.fromstring(ome_xml([OmeImage("a")], pixels, "test")).find("ome:Image/ome:Pixels", OME)
+    assert given is not None
+    assert {name: text for name, text in given.attrib.items() if name.startswith(("Physical", "Time"))} == expected
