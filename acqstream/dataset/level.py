@@ -14,7 +14,7 @@ from acqstream.arrays.selection import Selection, as_numpy, expand
 from acqstream.dataset.dask_arrays import to_dask
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.reopened import reopened
-from acqstream.dataset.source import LevelAddress, LevelSource, Missing, X, Z
+from acqstream.dataset.source import LevelAddress, LevelSource, Missing, Spacing, X, Z
 from acqstream.dataset.xarray_arrays import to_xarray
 from acqstream.model.axes import AxisValue
 
@@ -122,6 +122,14 @@ class Level:
         Empty for arrays without positions, or without notes of their places.
         """
         return self.source.places
+
+    def spacing_of(self, axis: str, position: AxisValue) -> Spacing:
+        """(start, step, unit) along an axis, of one position: it may have a z step and an interval of its own.
+
+        Otherwise it is that of all, as in `translation`, `scale` and `units`; there an axis has no unit where positions
+        differ.
+        """
+        return self.source.spacing(axis, position)
 
     def place_of(self, **values: AxisValue) -> Place | None:
         """The place of an image on the stage: `place_of(row=1, column=2)`, `place_of(position="A1")`.

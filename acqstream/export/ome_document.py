@@ -6,8 +6,8 @@ Source: OME data model, schema 2016-06; OME-TIFF specification, "Storage of plan
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -56,7 +56,8 @@ class OmePlane:
 class OmeImage:
     """An image of `size_t` x `size_z` planes per channel. place is that of the stage, (x, y, z) in um.
 
-    well is a path such as "A/1"; planes are those with something to say; date is ISO 8601.
+    well is a path such as "A/1"; planes are those with something to say; date is ISO 8601; steps are those of the
+    image alone, as in `OmePixels`.
     """
 
     name: str
@@ -64,6 +65,7 @@ class OmeImage:
     well: str = ""
     planes: Sequence[OmePlane] = ()
     date: str = ""
+    steps: Mapping[str, tuple[float, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,7 @@ def _add_image(root: ET.Element, number: int, image: OmeImage, pixels: OmePixels
         attributes["Interleaved"] = "true"
     if pixels.bits:
         attributes["SignificantBits"] = str(pixels.bits)
-    for role, (distance, unit) in pixels.steps.items():
+    for role, (distance, unit) in {**pixels.steps, **image.steps}.items():
         factors, own = (S_BY_UNIT, "s") if role == "T" else (UM_BY_UNIT, _UM)
         name = "TimeIncrement" if role == "T" else f"PhysicalSize{role}"
         if unit in factors and distance > 0:

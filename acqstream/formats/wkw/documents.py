@@ -38,7 +38,8 @@ def dataset_properties(
         if depth
     )
     name = "_".join(part for part in (plain_name(container), roles.folder(dataset)) if part)
-    return DatasourceProperties(name, *_voxel_size(array.levels[0], roles.depth), layers)
+    at = {roles.axes[axis]: item for axis, item in zip(roles.folders, dataset, strict=True)}
+    return DatasourceProperties(name, *_voxel_size(array.levels[0].of_image(at), roles.depth), layers)
 
 
 def _view(full: ArraySpec, layer: int) -> dict[str, object]:
