@@ -6,7 +6,7 @@ Source: OME data model, schema 2016-06; OME-TIFF specification, "Storage of plan
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from xml.etree import ElementTree as ET
 
@@ -57,7 +57,8 @@ class OmeImage:
     """An image of `size_t` x `size_z` planes per channel. place is that of the stage, (x, y, z) in um.
 
     well is a path such as "A/1"; planes are those with something to say; date is ISO 8601; steps are those of the
-    image alone, as in `OmePixels`.
+    image alone, as in `OmePixels`. pages: that of each plane, (): they follow each other; planes without a frame share
+    one: Bio-Formats refuses files with fewer pages than planes.
     """
 
     name: str
@@ -66,6 +67,7 @@ class OmeImage:
     planes: Sequence[OmePlane] = ()
     date: str = ""
     steps: Mapping[str, tuple[float, str]] = field(default_factory=dict)
+    pages: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,12 @@ def _add_image(root: ET.Element, number: int, image: OmeImage, pixels: OmePixels
         identity = {"ID": f"Channel:{number}:{at}", "SamplesPerPixel": str(samples)}
         ET.SubElement(element, "Channel", {**identity, **color, **names})
     count = pixels.plane_count
-    ET.SubElement(element, "TiffData", {"IFD": str(number * count), "PlaneCount": str(count)})
+    for first, page, planes in _runs(image.pages) if image.pages else [(0, number * count, count)]:
+        of_channel, of_z = divmod(first, pixels.size_z)
+        of_time, of_channel = divmod(of_channel, len(pixels.channels))
+        firsts = {"FirstT": of_time, "FirstC": of_channel * samples, "FirstZ": of_z} if image.pages else {}
+        said = {name: str(at) for name, at in firsts.items()}
+        ET.SubElement(element, "TiffData", {**said, "IFD": str(page), "PlaneCount": str(planes)})
     for plane in image.planes or ([OmePlane((0, 0, 0), image.place)] if place else []):
         said = _positions(plane.stage, "Position")
         for name, seconds in (("DeltaT", plane.delta_s), ("ExposureTime", plane.exposure_s)):
@@ -156,6 +163,15 @@ def _add_image(root: ET.Element, number: int, image: OmeImage, pixels: OmePixels
                 said |= {name: repr(seconds), f"{name}Unit": "s"}
         t, c, z = map(str, plane.at)
         ET.SubElement(element, "Plane", {"TheZ": z, "TheC": c, "TheT": t, **said})
+
+
+def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Runs of pages that follow each other: first plane, its page, number of pages."""
+    first = 0
+    for at in range(1, len(pages) + 1):
+        if at == len(pages) or pages[at] != pages[at - 1] + 1:
+            yield first, pages[first], at - first
+            first = at
 
 
 def _positions(stage: Sequence[float | None], prefix: str) -> dict[str, str]:
