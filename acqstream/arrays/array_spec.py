@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from acqstream.arrays.axis_order import POSITION
 from acqstream.arrays.channel_looks import ChannelLook
-from acqstream.arrays.frame_space import Coordinates, StageAxes
+from acqstream.arrays.frame_space import UM, Coordinates, OwnSpacing, StageAxes
 from acqstream.arrays.image_places import NO_PLACES, ImagePlaces
 from acqstream.grid.block_sizes import reduced_shape
 from acqstream.model.axes import AxisValue
@@ -34,7 +35,8 @@ class ArraySpec:
     level 0. scale is the distance of two items of this level in `units` ("um", "s", ... or "" where nothing is known),
     translation the place of the centre of item 0. coordinates are those of level 0 along axes without one distance;
     evidence: who says what the distance along an axis is. places: of positions, and of tiles that are images of their
-    own; stage_axes: how they follow from the stage.
+    own; stage_axes: how they follow from the stage. own: spacings of positions, by place and axis, along axes where
+    they are not those of all; scale and units are those that all share.
     labels are names of positions along an axis, e.g. of channels; looks those of channels by place, or one without
     channels, () where nothing is known; bits are the significant ones, 0: all.
     attributes are the user's and are kept where the format has a place for them.
@@ -59,6 +61,7 @@ class ArraySpec:
     evidence: Mapping[str, str] = field(default_factory=dict)
     places: ImagePlaces = NO_PLACES
     stage_axes: StageAxes = ""
+    own: Mapping[int, Mapping[str, OwnSpacing]] = field(default_factory=dict)
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     absent: frozenset[Position] = frozenset()
     looks: tuple[ChannelLook, ...] = ()
@@ -101,11 +104,26 @@ class ArraySpec:
             evidence=other.evidence,
             places=other.places,
             stage_axes=other.stage_axes,
+            own=other.own,
             looks=other.looks,
             bits=other.bits,
             shown_axes=other.shown_axes,
             axis_values=other.axis_values,
         )
+
+    def of_image(self, at: Mapping[str, int]) -> ArraySpec:
+        """The same level with distances and place of one image, by its places along the axes that separate images."""
+        own = self.own.get(at.get(POSITION, -1), {})
+        place = self.places.find(at) if self.places.axes and {*self.places.axes} <= {*at} else None
+        starts = {} if place is None else dict(zip(_LENGTHS, place, strict=True))
+        scale, units, translation = [*self.scale], [*self.units], [*self.translation]
+        for number, (axis, factor) in enumerate(zip(self.axes, self.factors, strict=True)):
+            start, step, units[number] = own.get(axis, (starts.get(axis), scale[number] / factor, units[number]))
+            scale[number] = step * factor if axis in own else scale[number]
+            # Places of tiles are in items where the size of a pixel is unknown; z is known from the stage alone.
+            if start is not None and (axis != "z" or units[number] == UM):
+                translation[number] = start + (factor - 1) / 2 * step
+        return replace(self, scale=tuple(scale), units=tuple(units), translation=tuple(translation))
 
     @property
     def grid_shape(self) -> tuple[int, ...]:

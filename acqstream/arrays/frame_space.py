@@ -6,8 +6,9 @@ has no unit, and what the frames contradict is not known. See docs/decisions/079
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from acqstream.arrays.even_spacing import MIN_TIMES, even_distance, even_times, has_moved
@@ -25,6 +26,9 @@ Distance = tuple[float, str]
 Coordinates = tuple[str, tuple[float | None, ...]]
 """A unit, and where each item along an axis lies, None where that is not known."""
 
+OwnSpacing = tuple[float, float, str]
+"""Where the first item of an image lies along an axis, the distance of two items, and the unit of both."""
+
 Place = tuple[float, float, float]
 """(z, y, x) in um: where the centre of the first item of an image or stack lies, along the axes of the image."""
 
@@ -38,23 +42,17 @@ Evidence = Literal["declared", "frames", "summary"]
 """Who says what the distance along an axis is."""
 
 _PIXEL_SIZE_KEYS = ("PixelSizeUm", "PixelSize_um")
-UM_BY_UNIT = {
-    "pm": 1e-6,
-    "nm": 1e-3,
-    "um": 1.0,
-    "µm": 1.0,
-    "μm": 1.0,
-    "mm": 1e3,
-    "cm": 1e4,
-    "m": 1e6,
-    "nanometer": 1e-3,
-    "micrometer": 1.0,
-    "micron": 1.0,
-    "microns": 1.0,
-    "millimeter": 1e3,
-    "meter": 1e6,
+_UM_NAMES = {
+    1e-6: "pm picometer",
+    1e-3: "nm nanometer",
+    1.0: "um µm μm micrometer micron microns",
+    1e3: "mm millimeter",
+    1e4: "cm centimeter",
+    1e6: "m meter",
 }
-_S_BY_UNIT = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "second": 1.0, "seconds": 1.0, "min": 60.0}
+UM_BY_UNIT = {name: um for um, names in _UM_NAMES.items() for name in names.split()}
+S_BY_UNIT = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+S_BY_UNIT |= {"second": 1.0, "seconds": 1.0, "millisecond": 1e-3, "minute": 60.0, "hour": 3600.0}
 MAX_COORDINATES = 4096  # of an axis, in notes
 _SAME = 0.1  # a wish and what the frames show may differ by this share
 
@@ -77,25 +75,32 @@ class StageReading:
     shift: tuple[int, int] = (0, 0)
 
 
+Readings = Sequence[tuple[int, StageReading]]
+"""Frames along an axis, by their integers."""
+
+
 @dataclass(frozen=True, slots=True)
 class SpaceEvidence:
     """Frames that show the space of all. first: metadata of the first frame.
 
     stacks: some stacks, of each the z indices and readings of its frames; times: indices along `time` and readings;
-    images: of each image the z index and reading of one frame.
+    images: of each image the z index and reading of one frame. positions: of each value of `position`, where there are
+    several, a stack and times as above.
     """
 
     first: Mapping[str, Any] = field(default_factory=dict)
-    stacks: Sequence[Sequence[tuple[int, StageReading]]] = ()
-    times: Sequence[tuple[int, StageReading]] = ()
+    stacks: Sequence[Readings] = ()
+    times: Readings = ()
     images: Mapping[ImageKey, tuple[int, StageReading]] = field(default_factory=dict)
+    positions: Mapping[AxisValue, tuple[Readings, Readings]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class FrameSpace:
     """pixel_um: side of a pixel. distances: along axes of the frames, positive; an axis that is absent is not known.
 
-    starts: where the first item lies along an axis whose values are not counted from 0. coordinates: of axes whose
+    starts: where the first item lies along an axis whose values are not counted from 0. own: spacings of positions, by
+    value and axis, where their frames show other ones than those of the others. coordinates: of axes whose
     items are not even, for faces that can say so. places: of images. z_direction is -1 where
     planes run against the stage's z: places along z are minus those of the stage then. evidence: where the distance
     along an axis comes from. warnings: wishes that the frames contradict, with both numbers.
@@ -104,6 +109,7 @@ class FrameSpace:
     pixel_um: float | None = None
     distances: Mapping[str, Distance] = field(default_factory=dict)
     starts: Mapping[str, float] = field(default_factory=dict)
+    own: Mapping[AxisValue, Mapping[str, OwnSpacing]] = field(default_factory=dict)
     coordinates: Mapping[str, Coordinates] = field(default_factory=dict)
     places: Mapping[ImageKey, Place] = field(default_factory=dict)
     stage_axes: StageAxes = ""
@@ -141,16 +147,15 @@ def frame_space(
     has_said = _positive(evidence.first, _PIXEL_SIZE_KEYS) is not None
     of_pixels: Evidence = "frames" if has_said or _positive(summary, _PIXEL_SIZE_KEYS) is None else "summary"
     sources: dict[str, Evidence] = dict.fromkeys(("y", "x"), of_pixels) if pixel_um is not None else {}
-    slope_um, z_shown = _z_slope(evidence, placed[Z])
-    shown = {Z: z_shown, TIME: _interval(evidence, placed[TIME])}
+    plans = _shown_plans(evidence, placed)
     hints, wishes = _hints(declared), _wishes(summary)
     distances: dict[str, Distance] = {}
     starts: dict[str, float] = {}
     coordinates: dict[str, Coordinates] = {}
-    for axis in dict.fromkeys([*hints, *wishes, *shown]):
-        own = (values or {}).get(axis)
-        along = placed.get(axis) or PlacedValues.of(own)
-        said = _AxisEvidence(hints.get(axis), shown.get(axis), wishes.get(axis), own, along)
+    for axis in dict.fromkeys([*hints, *wishes, *plans.shown]):
+        of_axis = (values or {}).get(axis)
+        along = placed.get(axis) or PlacedValues.of(of_axis)
+        said = _AxisEvidence(hints.get(axis), plans.shown.get(axis), wishes.get(axis), of_axis, along)
         warnings += [f"along {axis} {doubt}"] if (doubt := said.doubt()) else []
         if (found := said.distance()) is not None:
             distances[axis], source = found
@@ -159,31 +164,83 @@ def frame_space(
             sources |= {axis: source} if distances[axis][1] else {}
         elif uneven := said.uneven():
             coordinates[axis] = uneven
-    direction = -1 if (slope_um or finite_number(summary.get("z-step_um")) or 0.0) < 0 else 1
+    direction = -1 if (plans.slope_um or finite_number(summary.get("z-step_um")) or 0.0) < 0 else 1
+    own = plans.own_along([axis for axis in plans.shown if axis not in distances])
     z_distance, z_unit = distances.get(Z, (0.0, ""))
-    step_um = direction * z_distance if z_unit == UM else None
-    frame = _ImageFrame(step_um, starts.get(Z, 0.0), pixel_um, affine)
-    found_places = {value: frame.place(placed[Z].place(z), seen) for value, (z, seen) in evidence.images.items()}
-    places = {value: place for value, place in found_places.items() if place is not None}
+    frame = _ImageFrame(direction * z_distance if z_unit == UM else None, starts.get(Z, 0.0), pixel_um, affine)
+    places: dict[ImageKey, Place] = {}
+    for key, (z, seen) in evidence.images.items():
+        plan = own.get(key[0], {}) if key and key[0] is not None else {}
+        its = replace(frame, z_start_um=plan[Z][0], step_um=direction * plan[Z][1]) if Z in plan else frame
+        if (place := its.place(placed[Z].place(z), seen)) is not None:
+            places[key] = place
     has_xy = pixel_um is not None and any(
         seen.x_um is not None and seen.y_um is not None for _, seen in evidence.images.values()
     )
     if tile_step is not None:
         places = place_tiles(places, evidence.images, [pixels * (pixel_um or 1.0) for pixels in tile_step])
     stage_axes: StageAxes = "" if not has_xy else "parallel" if affine is None else "affine"
-    return FrameSpace(pixel_um, distances, starts, coordinates, places, stage_axes, direction, sources, tuple(warnings))
+    return FrameSpace(
+        pixel_um, distances, starts, own, coordinates, places, stage_axes, direction, sources, tuple(warnings)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
     """What frames show of an axis. distance: None where they lie unevenly; uneven: where they lie then, by place.
 
-    start: where the first place lies, None: by its integer.
+    start: where the first place lies, None: by its integer. is_own: positions have spacings of their own.
     """
 
     distance: Distance | None
     uneven: Mapping[int, float] = field(default_factory=dict)
     start: float | None = None
+    is_own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _ShownPlans:
+    """What frames show along z and time. own: spacings of positions, by axis and value, where these differ.
+
+    slope_um: the signed distance of planes on the stage.
+    """
+
+    shown: Mapping[str, _Shown | None]
+    own: Mapping[str, Mapping[AxisValue, OwnSpacing]]
+    slope_um: float | None
+
+    def own_along(self, axes: Sequence[str]) -> dict[AxisValue, dict[str, OwnSpacing]]:
+        """By value and axis, of these axes."""
+        found: dict[AxisValue, dict[str, OwnSpacing]] = {}
+        for axis in axes:
+            for value, spacing in self.own.get(axis, {}).items():
+                found.setdefault(value, {})[axis] = spacing
+        return found
+
+
+def _shown_plans(evidence: SpaceEvidence, placed: Mapping[str, PlacedValues]) -> _ShownPlans:
+    positions = evidence.positions
+    slope_um, z_shown = _z_slope([*evidence.stacks, *(stack for stack, _ in positions.values())], placed[Z])
+    own_z: dict[AxisValue, OwnSpacing] = {}
+    for value, (stack, _) in positions.items() if z_shown is not None and slope_um is None else ():
+        own_um, _ = _z_slope([stack], placed[Z])
+        at, z_um = next((placed[Z].place(z) or 0, seen.z_um or 0.0) for z, seen in stack) if stack else (0, 0.0)
+        if own_um is not None and own_um * (slope_um or own_um) > 0:  # places along z have one direction
+            slope_um = slope_um or own_um
+            own_z[value] = (_rounded(math.copysign(z_um, z_um * own_um) - at * abs(own_um)), abs(own_um), UM)
+    first = next((seen.capture_s for _, seen in evidence.times), None)
+    interval = _interval(evidence.times, placed[TIME], first)
+    times = {value: _interval(own, placed[TIME], first) for value, (_, own) in positions.items()}
+    known = [one for one in (interval, *times.values()) if one is not None]
+    interval = known[0] if known else None
+    own_times: dict[AxisValue, OwnSpacing] = {}
+    if any(one.distance for one in known) and any(_differ(one.distance, known[0].distance) for one in known):
+        own_times = {
+            value: (one.start or 0.0, *one.distance) for value, one in times.items() if one and one.distance is not None
+        }
+        interval = _Shown(None, is_own=True)
+    shown = {Z: replace(z_shown, is_own=True) if z_shown and own_z else z_shown, TIME: interval}
+    return _ShownPlans(shown, {Z: own_z, TIME: own_times}, slope_um)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +268,8 @@ class _AxisEvidence:
         if self.shown is None or self._asked is None or not _differ(self.shown.distance, self._asked_here):
             return ""
         who = "the axis is declared with" if self._is_declared else "the summary says"
-        seen = "lie unevenly" if self.shown.distance is None else f"show {_words(self.shown.distance)}"
+        uneven = "lie unevenly" if not self.shown.is_own else "differ between positions"
+        seen = uneven if self.shown.distance is None else f"show {_words(self.shown.distance)}"
         kept = "what was declared is kept" if self._is_declared else "the summary is not believed"
         return f"{who} {_words(self._asked_here or self._asked)}, the frames {seen}: {kept}"
 
@@ -273,11 +331,11 @@ def _pixel_size(
     return found or affine.pixel_size_um
 
 
-def _z_slope(evidence: SpaceEvidence, along: PlacedValues) -> tuple[float | None, _Shown | None]:
+def _z_slope(found: Sequence[Readings], along: PlacedValues) -> tuple[float | None, _Shown | None]:
     """The signed distance of planes on the stage, and what it says of the axis; None where nothing moved."""
     stacks = [
         [(at, seen.z_um) for z, seen in stack if seen.z_um is not None and (at := along.place(z)) is not None]
-        for stack in evidence.stacks
+        for stack in found
     ]
     if not has_moved(stacks, 2):
         return None, None
@@ -285,16 +343,19 @@ def _z_slope(evidence: SpaceEvidence, along: PlacedValues) -> tuple[float | None
     return slope, _Shown(None if slope is None else (abs(slope), UM))
 
 
-def _interval(evidence: SpaceEvidence, along: PlacedValues) -> _Shown | None:
-    """Two clocks are never mixed: capture times if all frames have one, else those of the acquisition program."""
-    captures = [(z, seen.capture_s) for z, seen in evidence.times if seen.capture_s is not None]
-    has_captures = bool(captures) and len(captures) == len(evidence.times)
-    read = captures if has_captures else [(at, seen.time_s) for at, seen in evidence.times if seen.time_s is not None]
+def _interval(seen_times: Readings, along: PlacedValues, first: float | None) -> _Shown | None:
+    """Two clocks are never mixed: capture times if all frames have one, else those of the acquisition program.
+
+    first: capture time of the first frame.
+    """
+    captures = [(z, seen.capture_s) for z, seen in seen_times if seen.capture_s is not None]
+    has_captures = bool(captures) and len(captures) == len(seen_times)
+    read = captures if has_captures else [(at, seen.time_s) for at, seen in seen_times if seen.time_s is not None]
     times = [(at, time) for value, time in read if (at := along.place(value)) is not None]
     if not has_moved([times], MIN_TIMES):
         return None
     interval = even_times(times)
-    begin = read[0][1] if has_captures else 0.0  # since 1970
+    begin = (read[0][1] if first is None else first) if has_captures else 0.0  # since 1970
     if interval is None:
         return _Shown(None, {at: round(time - begin, 9) for at, time in times})
     first, start = min(times)
@@ -373,7 +434,7 @@ def _hints(declared: Sequence[Mapping[str, Any]]) -> dict[str, Distance]:
         if not scale:
             continue
         text = unit if isinstance(unit, str) else ""
-        for factors, ours in ((UM_BY_UNIT, UM), (_S_BY_UNIT, SECOND)):
+        for factors, ours in ((UM_BY_UNIT, UM), (S_BY_UNIT, SECOND)):
             if text in factors:
                 scale, text = float(f"{scale * factors[text]:.12g}"), ours
         found[str(axis.get("name"))] = (abs(scale), text)

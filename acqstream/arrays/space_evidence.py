@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from acqstream.arrays.axis_order import COLUMN, POSITION, ROW
-from acqstream.arrays.frame_space import TIME, ImageKey, SpaceEvidence, StageReading, Z, stage_reading
+from acqstream.arrays.frame_space import TIME, ImageKey, Readings, SpaceEvidence, StageReading, Z, stage_reading
 from acqstream.errors import DatasetError
 from acqstream.model.axes import Axes, AxisValue
 
@@ -19,6 +19,8 @@ MAX_STACKS = 8
 MAX_PLANES = 256  # of a stack
 MAX_TIMES = 256
 MAX_IMAGES = 100_000
+_MAX_POSITIONS = 256  # that are looked at for spacings of their own
+_MIN_OWN, _MAX_OWN, _MAX_OWN_FRAMES = 4, 64, 1024  # planes and times of each, and of all
 _MAX_SCANNED_ROWS = 4096  # in which the first stacks begin
 
 
@@ -56,7 +58,8 @@ class SpaceWitnesses:
         self._first = self._first or None
         self._readings = {row: reading for row, reading in self._readings.items() if reading != StageReading()}
         self._stacks: dict[tuple[tuple[str, AxisValue], ...], Axes] = {}  # axes but z of the first stacks
-        self._stack_rows = self._image_rows = 0  # rows in which stacks and images were looked for
+        self._firsts: dict[AxisValue, Axes] = {}  # axes of the first frame of each position
+        self._stack_rows = self._image_rows = self._first_rows = 0  # rows in which these were looked for
         self._rows: dict[tuple[object, ...], int] = {}  # of frames that were found
         self._images: dict[ImageKey, tuple[int, StageReading]] = {}
 
@@ -75,7 +78,7 @@ class SpaceWitnesses:
         stacks = [[*self._along(Z, values[Z][:MAX_PLANES], stack)] for stack in self._stacks.values()]
         times = [*self._along(TIME, _spread(values[TIME]), key)] if TIME in key else []
         self._find_images(key, [*self._image_keys(values)] if has_places else [], count)
-        return SpaceEvidence(self._first, stacks, times, self._images)
+        return SpaceEvidence(self._first, stacks, times, self._images, self._find_positions(key, values, count))
 
     def _find_stacks(self, count: int) -> None:
         for row in range(self._stack_rows, min(count, _MAX_SCANNED_ROWS)):
@@ -85,6 +88,25 @@ class SpaceWitnesses:
             if key.pop(Z, None) is not None:
                 self._stacks.setdefault(tuple(sorted(key.items())), key)
         self._stack_rows = count
+
+    def _find_positions(
+        self, first: Axes, values: Mapping[str, Sequence[AxisValue]], count: int
+    ) -> dict[AxisValue, tuple[Readings, Readings]]:
+        """A stack and times of each position, where there are several: it may have a plan of its own."""
+        positions = values.get(POSITION, ())[:_MAX_POSITIONS]
+        if len(positions) < 2 or POSITION not in first:
+            return {}
+        while self._first_rows < min(count, _MAX_SCANNED_ROWS) and len(self._firsts) < len(positions):
+            key = self._reader.key(self._first_rows)
+            self._firsts.setdefault(key.get(POSITION, first[POSITION]), key)
+            self._first_rows += 1
+        most = max(_MIN_OWN, min(_MAX_OWN, _MAX_OWN_FRAMES // len(positions)))
+        planes, times = values.get(Z, ())[:most], values.get(TIME, ())
+        times = [*dict.fromkeys([*times[:most], *_spread(times, most)])]
+        keys = {value: self._firsts.get(value, {**first, POSITION: value}) for value in positions}
+        return {
+            value: ([*self._along(Z, planes, key)], [*self._along(TIME, times, key)]) for value, key in keys.items()
+        }
 
     def _along(self, axis: str, values: Sequence[AxisValue], key: Axes) -> Iterator[tuple[int, StageReading]]:
         """Frames that differ from `key` in one axis."""
@@ -155,9 +177,9 @@ class SpaceWitnesses:
             return {}
 
 
-def _spread(values: Sequence[AxisValue]) -> Sequence[AxisValue]:
-    """At most MAX_TIMES of them, from the first to the end; as more come, some of them stay."""
+def _spread(values: Sequence[AxisValue], most: int = MAX_TIMES) -> Sequence[AxisValue]:
+    """So many of them at most, from the first to the end; as more come, some of them stay."""
     step = 1
-    while len(values) > step * MAX_TIMES:
+    while len(values) > step * most:
         step *= 2
     return values[::step]

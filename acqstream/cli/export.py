@@ -14,7 +14,7 @@ from acqstream.model.units import size_text
 if TYPE_CHECKING:
     from acqstream.export.request import ExportReport, Kind
 
-_KINDS = ("hdf5", "ome-tiff", "tiff")
+_KINDS = ("hdf5", "ome-tiff", "tiff", "table")
 
 
 def export(
@@ -39,12 +39,13 @@ def export(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """Export a dataset to one file: HDF5, OME-TIFF, or a TIFF stack.
+    """Export a dataset to one file: HDF5, OME-TIFF, a TIFF stack, or a table of its frames.
 
     `hdf5` writes a small file that refers to the frames in the NDTiff stacks; with --copy it has the pixels themselves.
     `ome-tiff` writes a BigTIFF with resolution levels. `tiff` writes an ordinary stack, an ImageJ hyperstack where that
-    fits. The file appears when it is complete. Of a dataset that is being written, the frames published now are
-    exported.
+    fits. `table` writes a row for each frame: axes, time, exposure, stage place, camera, and numbers of the metadata,
+    as CSV, or as Parquet if OUT ends with .parquet. The file appears when it is complete. Of a dataset that is being
+    written, the frames published now are exported.
     """
     from acqstream.export.choice import parse_choices
     from acqstream.export.exporter import Exporter
@@ -98,6 +99,6 @@ def _print_report(report: ExportReport) -> None:
     if len(report.levels) > 1:
         print(f"levels  {', '.join(' x '.join(map(str, shape[:2])) for shape in report.levels)}")
     if report.missing:
-        print(f"missing {report.missing:,}: read as 0")
+        print(f"missing {report.missing:,}: {'without a row' if report.kind == 'table' else 'read as 0'}")
     for note in report.notes:
         print(f"note: {note}")

@@ -75,6 +75,7 @@ class ArraySpace:
             coordinates={axis: found for axis, found in space.coordinates.items() if axis in self._names},
             evidence={axis: source for axis, source in space.evidence.items() if axis in full.axes},
             places=self._image_places(space, mosaic) if has_images else NO_PLACES,
+            own={at: own for value, own in space.own.items() if (at := self._index(POSITION, value)) is not None},
             stage_axes=space.stage_axes,
             looks=self._looks(),
             bits=bits if bits < 8 * full.dtype.itemsize else 0,

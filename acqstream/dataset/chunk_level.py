@@ -149,8 +149,11 @@ class ChunkLevel:
     def axis_values(self) -> dict[str, Sequence[AxisValue]]:
         return self.layout().values
 
-    def spacing(self, axis: str) -> Spacing:
+    def spacing(self, axis: str, position: AxisValue | None = None) -> Spacing:
         spec = self.reader.spec
+        if position is not None and spec.own:
+            shown = [one for one in shown_axes(spec) if one.name == POSITION]
+            spec = spec.of_image({POSITION: next(iter(shown[0].places_of([position]))) if shown else -1})
         if axis not in spec.axes:
             return Spacing()
         at = spec.axes.index(axis)

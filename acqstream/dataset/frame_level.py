@@ -194,9 +194,13 @@ class FrameLevel:
     def axis_values(self) -> dict[str, Sequence[AxisValue]]:
         return self.layout().values if len(self.reader) else {}
 
-    def spacing(self, axis: str) -> Spacing:
+    def spacing(self, axis: str, position: AxisValue | None = None) -> Spacing:
         """See LevelSource. The centre of the first pixel, or plane, is 0 or its stage place, as in mirrors."""
         space = self._frame_space()
+        own = {} if position is None else space.own.get(position, {})
+        distance, unit = space.distance(axis)
+        if axis in own or (axis not in (Y, X) and unit != UM):
+            return Spacing(*own.get(axis, (space.starts.get(axis, 0.0), distance, unit)))
         layout = self.layout() if len(self.reader) else None
         has_many_places = layout is not None and (layout.is_stitched or not set(IMAGE_AXES).isdisjoint(layout.values))
         first = None if has_many_places else next(iter(space.places.values()), None)
@@ -205,8 +209,7 @@ class FrameLevel:
             pixel, factor = space.pixel_um or 1.0, self.factors[axis]
             start = (y_um if axis == Y else x_um) + (factor - 1) / 2 * pixel
             return Spacing(start, factor * pixel, UM if space.pixel_um else "")
-        distance, unit = space.distance(axis)
-        return Spacing(z_um if axis == Z and unit == UM else space.starts.get(axis, 0.0), distance, unit)
+        return Spacing(z_um if axis == Z else space.starts.get(axis, 0.0), distance, unit)
 
     def coordinates(self, layout: LevelLayout) -> Mapping[str, AxisCoordinates]:
         known = uneven_coordinates(layout, self._frame_space().coordinates, self.axis_values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from acqstream.arrays.frame_space import stage_reading
 from acqstream.dataset.source import LevelLayout
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.model.axes import AxisValue
 
 MAX_TIMES = 2**16  # frames whose metadata are read for their times
 _MAX_EMPTY = 8  # places for each frame; a sparser run has its times in columns only
@@ -20,8 +21,17 @@ _MAX_EMPTY = 8  # places for each frame; a sparser run has its times in columns 
 
 def frame_rows(reader: NDTiffReader, array: FrameArray, layout: LevelLayout) -> dict[tuple[int, ...], int]:
     """Rows by position. Where frames of several keys share a place, the last one that arrived counts, as in reading."""
-    places = [{value: at for at, value in enumerate(axis.values)} for axis in layout.outer]
     rows: dict[tuple[int, ...], int] = {}
+    for at, row, _ in stored_frames(reader, array, layout):
+        rows[at] = max(row, rows.get(at, -1))
+    return rows
+
+
+def stored_frames(
+    reader: NDTiffReader, array: FrameArray, layout: LevelLayout
+) -> Iterator[tuple[tuple[int, ...], int, dict[str, AxisValue]]]:
+    """Position, row and axes of each frame of a layout, in order of arrival; one that was written again: its last."""
+    places = [{value: at for at, value in enumerate(axis.values)} for axis in layout.outer]
     keys = reader.keys()
     for key in keys:
         place = array.place(key)
@@ -31,8 +41,7 @@ def frame_rows(reader: NDTiffReader, array: FrameArray, layout: LevelLayout) -> 
         values = [values[at] for values, at in zip(array.values.values(), place, strict=True)]
         at = tuple(known.get(value, -1) for known, value in zip(places, values, strict=True))
         if -1 not in at:
-            rows[at] = max(row, rows.get(at, -1))
-    return rows
+            yield at, row, key
 
 
 def measured_times(

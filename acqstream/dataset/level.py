@@ -125,6 +125,15 @@ class Level:
         """
         return self.source.places
 
+    def spacing_of(self, axis: str, position: AxisValue) -> Spacing:
+        """(start, step, unit) along an axis, of one position: it may have a z step and an interval of its own.
+
+        Otherwise it is that of all, as in `translation`, `scale` and `units`; there an axis has no unit where positions
+        differ.
+        """
+        own = next(own for own in self.source.layout().all_axes if own.name == axis)
+        return own.spacing(self.source.spacing(axis, position))
+
     def place_of(self, **values: AxisValue) -> Place | None:
         """The place of an image on the stage: `place_of(row=1, column=2)`, `place_of(position="A1")`.
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.arrays.axis_order import POSITION
 from acqstream.arrays.frame_space import Coordinates, Place
 from acqstream.arrays.selection import as_slice
 from acqstream.errors import DatasetError
@@ -211,8 +212,8 @@ class LevelSource(Protocol):
     def axis_values(self) -> dict[str, Sequence[AxisValue]]:
         """Values of the outer axes so far; empty before the first item."""
 
-    def spacing(self, axis: str) -> Spacing:
-        """Distance of the numbers of an axis. May read metadata of frames."""
+    def spacing(self, axis: str, position: AxisValue | None = None) -> Spacing:
+        """Distance of the numbers of an axis; of one position, which may have its own. May read metadata of frames."""
 
     def coordinates(self, layout: LevelLayout) -> Mapping[str, AxisCoordinates]:
         """Coordinates of outer axes by name, such as `time_s`: as measured, else as even as the axis is.
@@ -276,14 +277,22 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-def even_coordinates(layout: LevelLayout, spacing: Callable[[str], Spacing]) -> dict[str, AxisCoordinates]:
-    """Those of the outer axes that have one distance: `z_um`, `time_s`."""
+def even_coordinates(
+    layout: LevelLayout, spacing: Callable[[str, AxisValue | None], Spacing]
+) -> dict[str, AxisCoordinates]:
+    """Those of the outer axes that have one distance, or one for each position: `z_um`, `time_s`."""
     found: dict[str, AxisCoordinates] = {}
     for axis in layout.outer:
-        space = spacing(axis.name)
+        space, axes = spacing(axis.name, None), [axis.name]
         centres = axis.centres(space) if space.unit else None
+        own = [] if space.unit else [spacing(axis.name, value) for value in layout.values.get(POSITION, ())]
+        if unit := next((one.unit for one in own if one.unit), ""):
+            space, axes = Spacing(unit=unit), [POSITION, axis.name]
+            nothing = np.full(len(axis.values), np.nan)
+            rows = [axis.centres(one) if one.unit else nothing for one in own]
+            centres = None if axis.numbers is None else np.array(rows, np.float64)
         if centres is not None:
-            found[f"{axis.name}_{space.unit}"] = AxisCoordinates((axis.name,), centres, space.unit)
+            found[f"{axis.name}_{space.unit}"] = AxisCoordinates(tuple(axes), centres, space.unit)
     return found
 
 

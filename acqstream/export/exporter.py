@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from acqstream.dataset.dataset import Dataset, open_dataset
+from acqstream.dataset.frame_level import FrameLevel
+from acqstream.dataset.frame_rows import frame_rows
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.optional import import_optional
-from acqstream.dataset.source import LevelLayout, X, Y
+from acqstream.dataset.source import LevelLayout, LevelSource, X, Y
 from acqstream.errors import ConfigError, DatasetError, DatasetExists, UnsupportedFeature
 from acqstream.export.choice import chosen
 from acqstream.export.frame_references import frame_references
@@ -19,6 +21,7 @@ from acqstream.export.hdf5 import Hdf5Writer, open_hdf5
 from acqstream.export.hdf5_axes import write_metadata, write_scales, write_summary
 from acqstream.export.image_grid import ImageGrid
 from acqstream.export.image_looks import ome_images, ome_pixels, physical_steps
+from acqstream.export.metadata_table import MetadataTable, table_suffix
 from acqstream.export.ome_tiff import TileEncoder, write_ome_tiff
 from acqstream.export.plain_tiff import is_hyperstack, write_plain_tiff
 from acqstream.export.plane_levels import PlaneLevels, level_count
@@ -55,7 +58,8 @@ class Exporter:
         exists, UnsupportedFeature for what the format cannot have, DatasetError, StorageError. The file exists under
         its name only when it is complete.
         """
-        with open_dataset(self.path, stitched=not self.request.is_separate) as dataset:
+        is_stitched = not self.request.is_separate and self.request.kind != "table"
+        with open_dataset(self.path, stitched=is_stitched) as dataset:
             folder = dataset_folder(self.path)
             out = default_out(folder, self.request.kind) if self.out is None else self.out
             _check_out(folder, out, is_replaced=self.request.is_replaced)
@@ -69,6 +73,8 @@ class Exporter:
                 self._write_hdf5(dataset, array, out)
             elif self.request.kind == "ome-tiff":
                 self._write_ome_tiff(dataset, array, out)
+            elif self.request.kind == "table":
+                self._write_table(array, source, out)
             else:
                 self._write_tiff(dataset, array, out)
             return ExportReport(
@@ -107,11 +113,17 @@ class Exporter:
         grid = ImageGrid(array.layout.outer)
         pixels = ome_pixels(dataset, array, grid)
         images = ome_images(dataset, array, grid)
+        source, stored = dataset.levels[0].source, {}
+        if isinstance(source, FrameLevel) and not array.layout.is_stitched:
+            stored = frame_rows(source.reader, source.frame_array(), array.layout)
+        is_whole = len(stored) in (0, len(images) * pixels.plane_count)
+        if not is_whole:
+            images = [replace(image, pages=own) for image, own in zip(images, grid.pages(stored), strict=True)]
         plane = array.shape[len(array.outer) :]
         levels = PlaneLevels(array, level_count(plane))
         levels.stored.update(_stored_levels(dataset, array, levels))
         tiles = TileEncoder(self.request.compression, self.request.tile)  # type: ignore[arg-type] # checked by the request
-        with self._new_file(out, array, 1 if self.request.compression == "none" else 0) as target:
+        with self._new_file(out, array, 1 if is_whole and self.request.compression == "none" else 0) as target:
             write_ome_tiff(target, grid, levels, images, pixels, tiles=tiles, on_progress=self.on_progress)
         self._extra |= {"images": len(images), "levels": tuple(levels.shapes)}
 
@@ -122,6 +134,15 @@ class Exporter:
             write_plain_tiff(target, array, grid, physical_steps(dataset, grid), self.on_progress)
         if not is_hyperstack(array, grid):
             self._notes.append("not an ImageJ hyperstack: the pages name their frames in their descriptions")
+
+    def _write_table(self, array: LevelArray, source: LevelSource, out: Path) -> None:
+        suffix = table_suffix(out)
+        table = MetadataTable(source, array.layout, self.on_progress)
+        with self._new_file(out, array, 0) as target:
+            table.write(target, suffix)
+        self._notes.append(f"{table.row_count:,} rows of {len(table.columns):,} columns")
+        if table.has_more:
+            self._notes.append("the metadata of frames have more numbers than fit: later ones have no column")
 
     def _new_file(self, out: Path, array: LevelArray, copies: int) -> AbstractContextManager[NewFile]:
         """The file to write, which will have the pixels of `array` at least `copies` times."""

@@ -86,8 +86,11 @@ class Hdf5Writer:
         for number, box in enumerate(cut(array.shape, sides)):
             place = tuple(slice(side.start, side.stop) for side in box)
             block = array[place]
-            if block.any():
-                image[place] = block
+            for inner in cut(block.shape, options.get("chunks", block.shape)) if block.any() else ():
+                part = block[tuple(slice(side.start, side.stop) for side in inner)]
+                if part.any():
+                    starts = zip(box, inner, strict=True)
+                    image[tuple(slice(a.start + b.start, a.start + b.stop) for a, b in starts)] = part
             on_progress(min(number + 1, total), total)
 
 

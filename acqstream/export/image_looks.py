@@ -21,17 +21,22 @@ from acqstream.model.axes import AxisValue
 _LAST_SECOND = 4e9  # of dates that are believed
 
 
-def physical_steps(dataset: Dataset, grid: ImageGrid) -> dict[str, tuple[float, str]]:
-    """(distance, unit) along "X", "Y", "Z" and "T", of what is known and the same for all neighbours."""
+def physical_steps(
+    dataset: Dataset, grid: ImageGrid, position: AxisValue | None = None
+) -> dict[str, tuple[float, str]]:
+    """(distance, unit) along "X", "Y", "Z" and "T", of what is known and the same for all neighbours.
+
+    Of a position "Z" and "T" alone, which may be its own.
+    """
     source = dataset.levels[0].source
     steps: dict[str, tuple[float, str]] = {}
-    for role, name in (("X", X), ("Y", Y)):
+    for role, name in (("X", X), ("Y", Y)) if position is None else ():
         spacing = source.spacing(name)
         if spacing.unit:
             steps[role] = (spacing.step, spacing.unit)
     for role in "ZT":
         axis = grid.axis(role)
-        spacing = Spacing() if axis is None else axis.spacing(source.spacing(axis.name))
+        spacing = Spacing() if axis is None else axis.spacing(source.spacing(axis.name, position))
         if spacing.unit and spacing.step > 0:
             steps[role] = (spacing.step, spacing.unit)
     return steps
@@ -72,12 +77,13 @@ def ome_images(dataset: Dataset, array: LevelArray, grid: ImageGrid) -> list[Ome
         own = [] if position is None else [names[position]]
         name = ", ".join([*own, *others]) or dataset.levels[0].source.title
         well = "" if position is None else wells.get(position, "")
+        steps = {} if position is None else physical_steps(dataset, grid, position)
         own_planes = planes.get(at, [])
         if own_planes:
-            images.append(OmeImage(name, own_planes[0].stage, well, own_planes, _date(begin_s)))
+            images.append(OmeImage(name, own_planes[0].stage, well, own_planes, _date(begin_s), steps))
             continue
         place = places.get(position) if TILE_AXES.isdisjoint(tile) else dataset.levels[0].place_of(**tile)
-        images.append(OmeImage(name, _middle(place, dataset, array), well))
+        images.append(OmeImage(name, _middle(place, dataset, array), well, steps=steps))
     return images
 
 

@@ -6,12 +6,13 @@ Source: OME data model, schema 2016-06; OME-TIFF specification, "Storage of plan
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from xml.etree import ElementTree as ET
 
 import numpy as np
 
+from acqstream.arrays.frame_space import S_BY_UNIT, UM_BY_UNIT
 from acqstream.errors import UnsupportedFeature
 from acqstream.formats.ome_zarr.wells import row_number
 
@@ -26,9 +27,8 @@ _TYPES = {
     "float32": "float",
     "float64": "double",
 }
-_UNITS = {"um": "\u00b5m", "micrometer": "\u00b5m", "nanometer": "nm", "millimeter": "mm", "second": "s"}
+_UM = "\u00b5m"  # readers ignore units: lengths are in um, times in s
 _NOT_IN_XML = re.compile("[^\\t\\n\\r\\u0020-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
-_KNOWN_UNITS = frozenset({"\u00b5m", "nm", "mm", "cm", "m", "pm", "s", "ms", "min", "h"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,9 @@ class OmePlane:
 class OmeImage:
     """An image of `size_t` x `size_z` planes per channel. place is that of the stage, (x, y, z) in um.
 
-    well is a path such as "A/1"; planes are those with something to say; date is ISO 8601.
+    well is a path such as "A/1"; planes are those with something to say; date is ISO 8601; steps are those of the
+    image alone, as in `OmePixels`. pages: that of each plane, (): they follow each other; planes without a frame share
+    one: Bio-Formats refuses files with fewer pages than planes.
     """
 
     name: str
@@ -64,6 +66,8 @@ class OmeImage:
     well: str = ""
     planes: Sequence[OmePlane] = ()
     date: str = ""
+    steps: Mapping[str, tuple[float, str]] = field(default_factory=dict)
+    pages: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +138,11 @@ def _add_image(root: ET.Element, number: int, image: OmeImage, pixels: OmePixels
         attributes["Interleaved"] = "true"
     if pixels.bits:
         attributes["SignificantBits"] = str(pixels.bits)
-    for role, (distance, unit) in pixels.steps.items():
+    for role, (distance, unit) in {**pixels.steps, **image.steps}.items():
+        factors, own = (S_BY_UNIT, "s") if role == "T" else (UM_BY_UNIT, _UM)
         name = "TimeIncrement" if role == "T" else f"PhysicalSize{role}"
-        text = _UNITS.get(unit, unit)
-        if text in _KNOWN_UNITS and distance > 0:
-            attributes |= {name: repr(distance), f"{name}Unit": text}
+        if unit in factors and distance > 0:
+            attributes |= {name: repr(float(f"{distance * factors[unit]:.12g}")), f"{name}Unit": own}
     element = ET.SubElement(element, "Pixels", attributes)
     for at, channel in enumerate(pixels.channels):
         names = {"Name": _plain(channel.name)} if channel.name else {}
@@ -146,7 +150,12 @@ def _add_image(root: ET.Element, number: int, image: OmeImage, pixels: OmePixels
         identity = {"ID": f"Channel:{number}:{at}", "SamplesPerPixel": str(samples)}
         ET.SubElement(element, "Channel", {**identity, **color, **names})
     count = pixels.plane_count
-    ET.SubElement(element, "TiffData", {"IFD": str(number * count), "PlaneCount": str(count)})
+    for first, page, planes in _runs(image.pages) if image.pages else [(0, number * count, count)]:
+        of_channel, of_z = divmod(first, pixels.size_z)
+        of_time, of_channel = divmod(of_channel, len(pixels.channels))
+        firsts = {"FirstT": of_time, "FirstC": of_channel * samples, "FirstZ": of_z} if image.pages else {}
+        said = {name: str(at) for name, at in firsts.items()}
+        ET.SubElement(element, "TiffData", {**said, "IFD": str(page), "PlaneCount": str(planes)})
     for plane in image.planes or ([OmePlane((0, 0, 0), image.place)] if place else []):
         said = _positions(plane.stage, "Position")
         for name, seconds in (("DeltaT", plane.delta_s), ("ExposureTime", plane.exposure_s)):
@@ -156,13 +165,22 @@ def _add_image(root: ET.Element, number: int, image: OmeImage, pixels: OmePixels
         ET.SubElement(element, "Plane", {"TheZ": z, "TheC": c, "TheT": t, **said})
 
 
+def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Runs of pages that follow each other: first plane, its page, number of pages."""
+    first = 0
+    for at in range(1, len(pages) + 1):
+        if at == len(pages) or pages[at] != pages[at - 1] + 1:
+            yield first, pages[first], at - first
+            first = at
+
+
 def _positions(stage: Sequence[float | None], prefix: str) -> dict[str, str]:
     """Attributes of a place on the stage. A unit is always written: that of OME's default is no length."""
     known = [(axis, um) for axis, um in zip("XYZ", stage, strict=True) if um is not None]
     return {
         name: value
         for axis, um in known
-        for name, value in ((f"{prefix}{axis}", repr(um)), (f"{prefix}{axis}Unit", "\u00b5m"))
+        for name, value in ((f"{prefix}{axis}", repr(um)), (f"{prefix}{axis}Unit", _UM))
     }
 
 

@@ -62,12 +62,17 @@ def write_ome_tiff(
 
     description: bytes | None = ome_xml(images, pixels, f"acqstream {__version__}")
     shapes = levels.shapes
-    total, done = len(images) * pixels.plane_count, 0
+    total, done, written = len(images) * pixels.plane_count, 0, 0
     dtype = levels.full.dtype.newbyteorder("<")
     photometric = "rgb" if len(shapes[0]) > 2 else "minisblack"
     with tifffile.TiffWriter(cast("IO[bytes]", file), bigtiff=True, byteorder="<") as writer:
-        for image in grid.images():
-            for position in grid.planes(image):
+        for image, said in zip(grid.images(), images, strict=True):
+            for at, position in enumerate(grid.planes(image)):
+                done += 1
+                on_progress(done, total)
+                if said.pages and said.pages[at] != written:
+                    continue  # the blank page
+                written += 1
                 for number, shape in enumerate(shapes):
                     writer.write(
                         _tiles(levels, position, number, tiles),
@@ -87,8 +92,6 @@ def write_ome_tiff(
                         contiguous=False,
                     )
                 description = None
-                done += 1
-                on_progress(done, total)
 
 
 def _tiles(levels: PlaneLevels, position: tuple[int, ...], level: int, tiles: TileEncoder) -> Iterator[bytes]:

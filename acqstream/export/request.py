@@ -9,13 +9,14 @@ from typing import Literal, get_args
 from acqstream.errors import ConfigError
 from acqstream.export.choice import Choice
 
-Kind = Literal["hdf5", "ome-tiff", "tiff"]
+Kind = Literal["hdf5", "ome-tiff", "tiff", "table"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-SUFFIXES: Mapping[Kind, str] = {"hdf5": ".h5", "ome-tiff": ".ome.tif", "tiff": ".tif"}
+SUFFIXES: Mapping[Kind, str] = {"hdf5": ".h5", "ome-tiff": ".ome.tif", "tiff": ".tif", "table": ".csv"}
 COMPRESSIONS: Mapping[Kind, tuple[str, ...]] = {
     "hdf5": ("none", "zlib"),  # other filters are no part of HDF5 itself: most programs lack them
     "ome-tiff": ("none", "zlib", "zstd"),
     "tiff": ("none",),
+    "table": ("none",),
 }
 _TILE_UNIT = 16  # TIFF 6.0: sides of tiles are multiples of it
 _DEFAULT_TILE = 512
@@ -43,7 +44,8 @@ class ExportRequest:
         if self.compression not in possible:
             raise ConfigError(f"{self.kind} has no compression {self.compression!r}; it has {', '.join(possible)}")
         if self.is_copy and self.kind != "hdf5":
-            raise ConfigError(f"{self.kind} always copies pixels; --copy is for hdf5")
+            has = "has no" if self.kind == "table" else "always copies"
+            raise ConfigError(f"{self.kind} {has} pixels; --copy is for hdf5")
         if self.kind == "hdf5" and self.compression != "none" and not self.is_copy:
             raise ConfigError("referenced pixels stay as they are; compression of hdf5 needs --copy")
         if self.tile != _DEFAULT_TILE and self.kind != "ome-tiff":

@@ -15,7 +15,7 @@ import numpy as np
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.axis_order import POSITION
 from acqstream.arrays.channel_looks import ChannelLook
-from acqstream.arrays.frame_space import MAX_COORDINATES, Coordinates, Place, StageAxes
+from acqstream.arrays.frame_space import MAX_COORDINATES, Coordinates, OwnSpacing, Place, StageAxes
 from acqstream.arrays.image_places import IMAGE_AXES, NO_PLACES, ImagePlaces
 from acqstream.arrays.shown_array import note_of_values, read_note_of_values
 from acqstream.model.fields import Fields
@@ -32,6 +32,7 @@ def note_of_array(full: ArraySpec) -> dict[str, Any]:
         "units": [*full.units],
         "calibrated": not full.unknown_distances,
         **note_of_places(full.places, full.stage_axes),
+        **({"own": [[at, *one] for at, own in full.own.items() for one in own.items()]} if full.own else {}),
         **({"coordinates": {axis: [*found] for axis, found in full.coordinates.items()}} if full.coordinates else {}),
         **({"evidence": dict(full.evidence)} if full.evidence else {}),
         **note_of_values(full.shown_axes, full.axis_values),
@@ -90,6 +91,7 @@ def read_meaning(note: Mapping[str, Any], axes: Sequence[str]) -> dict[str, Any]
         "stage_axes": stage_axes,
         "shown_axes": shown,
         "axis_values": values,
+        "own": _own(note.get("own"), axes),
         "coordinates": _coordinates(note.get("coordinates"), axes),
         "evidence": {axis: source for axis, source in sources if axis in axes and isinstance(source, str)},
         "looks": tuple(look for look in looks if look is not None) if None not in looks else (),
@@ -114,6 +116,17 @@ def _coordinates(given: object, axes: Sequence[str]) -> dict[str, Coordinates]:
         unit, values = entry if isinstance(entry, list) and len(entry) == 2 else (None, None)
         if axis in axes and isinstance(unit, str) and isinstance(values, list) and len(values) <= MAX_COORDINATES:
             found[axis] = (unit, tuple(map(finite_number, values)))
+    return found
+
+
+def _own(given: object, axes: Sequence[str]) -> dict[int, dict[str, OwnSpacing]]:
+    found: dict[int, dict[str, OwnSpacing]] = {}
+    for entry in given if isinstance(given, list) else ():
+        at, axis, spacing = entry if isinstance(entry, list) and len(entry) == 3 else (None, "", None)
+        start, distance, unit = spacing if isinstance(spacing, list) and len(spacing) == 3 else (None, None, "")
+        start, distance = finite_number(start), finite_number(distance)
+        if type(at) is int and axis in axes and start is not None and distance is not None and distance > 0:
+            found.setdefault(at, {})[str(axis)] = (start, distance, str(unit))
     return found
 
 

@@ -61,6 +61,11 @@ class Plan:
         axes = self.full.axes
         return tuple(position[axes.index(name)] for name in self.member_axes)
 
+    def member_levels(self, member: Position) -> list[ArraySpec]:
+        """The levels with distances and place of a member."""
+        at = dict(zip(self.member_axes, member, strict=True))
+        return [level.of_image(at) for level in self.levels]
+
     def members(self) -> Iterator[Position]:
         """All members inside the shape of the full resolution."""
         return itertools.product(*map(range, self.member(self.full.shape)))

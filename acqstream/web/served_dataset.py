@@ -171,7 +171,7 @@ class ServedDataset:
         planned = planned_spec(replace(placed.plan, mosaic=placed.mosaic), self._full.summary_metadata)
         labels = {**planned.labels, **placed.places.labels()}
         shown = [name for name in planned.axes if name not in fixed]
-        planned = _spaced(planned, placed, self._space(placed)).ordered(shown)
+        planned = _spaced(planned, placed, self._space(placed)).of_image(fixed).ordered(shown)
         values = {name: planned.axis_values[name] for name in planned.axis_values if name in shown}
         shown_axes = tuple(name for name in planned.shown_axes if name in shown)
         planned = replace(planned, shown_axes=shown_axes, axis_values=values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import itertools
 from pathlib import Path
 from typing import Any
@@ -259,3 +260,57 @@ def test_names_with_control_characters_stay_xml() -> None:
     assert channel is not None
     assert channel.get("Name") == "a<&"
     assert channel.get("Color") == str(0xFF0000FF - 2**32)
+
+
+@pytest.mark.parametrize(
+    ("role", "step", "expected"),
+    [
+        ("X", (650.0, "nm"), {"PhysicalSizeX": "0.65", "PhysicalSizeXUnit": "µm"}),
+        ("Z", (2.0, "micron"), {"PhysicalSizeZ": "2.0", "PhysicalSizeZUnit": "µm"}),
+        ("T", (500.0, "ms"), {"TimeIncrement": "0.5", "TimeIncrementUnit": "s"}),
+        ("Z", (2.0, "s"), {}),
+        ("Y", (2.0, "pixel"), {}),
+    ],
+)
+def test_lengths_are_in_um_and_times_in_s(role: str, step: tuple[float, str], expected: dict[str, str]) -> None:
+    pixels = OmePixels((4, 5), np.dtype("u1"), 1, 1, [OmeChannel("a", "#ff0000")], {role: step})
+    given = ET.fromstring(ome_xml([OmeImage("a")], pixels, "test")).find("ome:Image/ome:Pixels", OME)
+    assert given is not None
+    assert {name: text for name, text in given.attrib.items() if name.startswith(("Physical", "Time"))} == expected
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_planes_without_a_frame_share_a_blank_page(tmp_path: Path, channels: int) -> None:
+    folder = Folder(tmp_path / "cells")
+    array = np.zeros((2, 10, channels, 3, 20, 30), "<u2")
+    stored = [(0, 0, 0, 1), (0, 0, 0, 2), (0, 4, channels - 1, 0), (1, 0, 0, 0), (1, 9, channels - 1, 2)]
+    for number, at in enumerate(stored):
+        array[at] = image(number + 1, (20, 30))
+        folder.add(dict(zip(("position", "time", "channel", "z"), at, strict=True)), array[at])
+    times = sorted({at[1] for at in stored})
+    names = sorted({at[2] for at in stored})
+    report = export(tmp_path / "cells", "ome-tiff")
+    with tifffile.TiffFile(report.path) as file:
+        assert len(file.pages) == len(stored) + 1
+        for position in (0, 1):
+            expected = array[position][times][:, names]
+            np.testing.assert_array_equal(file.series[position].asarray().reshape(expected.shape), expected)
+    assert report.missing == array[:, times][:, :, names].size // 600 - len(stored)
+
+
+def test_a_sparse_run_takes_few_bytes_for_each_absent_frame(tmp_path: Path) -> None:
+    """Each position has frames at one time, and all lie at places of their own."""
+    places = [{"position": at, "time": at, "z": at} for at in range(12)]
+    for name, count in (("few", 6), ("many", 12)):
+        folder = Folder(tmp_path / name)
+        for number, at in enumerate(places[:count]):
+            folder.add(at, image(number, (32, 32)))
+    kinds: dict[str, Any] = {"ome-tiff": {}, "hdf5": {"is_copy": True}, "table": {}}
+    if importlib.util.find_spec("h5py") is None:
+        kinds.pop("hdf5")
+    for kind, options in kinds.items():
+        few, many = (
+            export(tmp_path / name, kind, tmp_path / f"{name}{kind}.csv", **options).size_bytes  # type: ignore[arg-type]
+            for name in ("few", "many")
+        )
+        assert many - few < 200 * (12**3 - 6**3 - 6) + 6 * (2048 + 2000), kind

@@ -47,7 +47,7 @@ def make_xml(full: ArraySpec, container_name: str, numbering: Numbering = "rows"
     transforms = _stitching_transforms if _has_tiles(full) else _transforms
     for time, (setup, at) in itertools.product(range(max(1, times)), _setups(full, numbering)):
         view = ElementTree.SubElement(registrations, "ViewRegistration", timepoint=str(time), setup=str(setup))
-        for name, rows in transforms(full, at):
+        for name, rows in transforms(full.of_image(at)):
             transform = ElementTree.SubElement(view, "ViewTransform", type="affine")
             if name:
                 _add(transform, "Name", name)
@@ -101,8 +101,9 @@ def _add_setups(sequence: ElementTree.Element, full: ArraySpec, numbering: Numbe
         _add(setup, "name", _name(full, at) or _printable(image_name))
         _add(setup, "size", " ".join(str(max(1, size)) for size in reversed(full.shape[-3:])))
         voxel = ElementTree.SubElement(setup, "voxelSize")
-        _add(voxel, "unit", _unit(full))
-        _add(voxel, "size", _numbers_text(reversed(full.scale[-3:])))
+        own = full.of_image(at)
+        _add(voxel, "unit", _unit(own))
+        _add(voxel, "size", _numbers_text(reversed(own.scale[-3:])))
         attributes = ElementTree.SubElement(setup, "attributes")
         _add(attributes, "illumination", "0")
         for kind, named, is_channel in (("channel", channels, True), ("tile", tiles, False)):
@@ -169,26 +170,20 @@ def _unit(full: ArraySpec) -> str:
     return next((unit for unit in reversed(full.units[-3:]) if unit), "pixel")
 
 
-def _transforms(full: ArraySpec, at: Mapping[str, int]) -> list[Transform]:
+def _transforms(own: ArraySpec) -> list[Transform]:
     """From voxels of a setup to physical units."""
-    return [("", _rows(full.scale[-3:], _origin(full, at)))]
+    return [("", _rows(own.scale[-3:], own.translation[-3:]))]
 
 
-def _stitching_transforms(full: ArraySpec, at: Mapping[str, int]) -> list[Transform]:
+def _stitching_transforms(own: ArraySpec) -> list[Transform]:
     """From voxels of a tile to voxels of its finest side; the last one is applied first.
 
     BigStitcher fuses into voxels of size 1, and knows the two steps by these names.
     """
-    finest = min(full.scale[-3:])
-    shift = [place / finest for place in _origin(full, at)]
-    calibration = [size / finest for size in full.scale[-3:]]
+    finest = min(own.scale[-3:])
+    shift = [place / finest for place in own.translation[-3:]]
+    calibration = [size / finest for size in own.scale[-3:]]
     return [("Translation to Regular Grid", _rows((1.0,) * 3, shift)), ("calibration", _rows(calibration, (0.0,) * 3))]
-
-
-def _origin(full: ArraySpec, at: Mapping[str, int]) -> Sequence[float]:
-    """The place (z, y, x) of the first voxel of a setup."""
-    own = full.places.find(at)
-    return full.translation[-3:] if own is None else own
 
 
 def _rows(scale: Sequence[float], shift: Sequence[float]) -> list[list[float]]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.frame_space import UM, Place
 from acqstream.formats.n5 import notes, space
 from acqstream.formats.n5.attributes import ATTRIBUTES_NAME, VERSION, VERSION_KEY, dtype_name, to_json
 from acqstream.formats.n5.members import Numbering, folder_axes, group_folder, level_folder
@@ -20,7 +19,7 @@ from acqstream.formats.n5.options import N5Options
 
 @dataclass(frozen=True, slots=True)
 class MemberDocuments:
-    """The attributes in the folders of a member. They are the same for all members.
+    """The attributes in the folders of a member.
 
     datasets has those of each level, group those of the folder that holds the levels, setup those of the folder above
     it; b"" where the layout has no such folder.
@@ -45,9 +44,8 @@ def attributes_key(folders: Sequence[str]) -> str:
     return "/".join((*folders, ATTRIBUTES_NAME))
 
 
-def member_documents(levels: Sequence[ArraySpec], options: N5Options, place: Place | None = None) -> MemberDocuments:
-    """Those of a container with these levels. place: of the member's first item, if it has its own."""
-    levels = [_at(level, levels[0], place) for level in levels]
+def member_documents(levels: Sequence[ArraySpec], options: N5Options) -> MemberDocuments:
+    """Those of a container, or of a member, with these levels."""
     parts, group = _parts(levels, options), _group(levels, options)
     setup = {"downsamplingFactors": group["downsamplingFactors"], "dataType": dtype_name(levels[0].dtype)}
     return MemberDocuments(
@@ -79,16 +77,6 @@ def mandatory_attributes(part: ArraySpec, options: N5Options) -> dict[str, Any]:
         "dataType": dtype_name(part.dtype),
         "compression": options.compression.to_json(),
     }
-
-
-def _at(level: ArraySpec, full: ArraySpec, place: Place | None) -> ArraySpec:
-    if place is None:
-        return level
-    # Places of tiles are in items where the size of a pixel is unknown; z is known from the stage alone.
-    shifts = [own - first for own, first in zip(place, full.translation[-3:], strict=True)]
-    shifts[0] = shifts[0] if full.units[-3] == UM else 0.0
-    moved = [first + shift for first, shift in zip(level.translation[-3:], shifts, strict=True)]
-    return replace(level, translation=(*level.translation[:-3], *moved))
 
 
 def _parts(levels: Sequence[ArraySpec], options: N5Options) -> list[ArraySpec]:

@@ -15,8 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.arrays.frame_space import Place
-from acqstream.arrays.image_places import NO_PLACES
 from acqstream.errors import ConfigError, DatasetExists
 from acqstream.formats.chunk_layout import BESIDE, ChunkLayout, Encoded, Plan
 from acqstream.formats.n5.attributes import (
@@ -120,14 +118,16 @@ class N5Layout(ChunkLayout):
 
     def member_documents(self, member: Position) -> Mapping[str, bytes]:
         """See ChunkLayout."""
-        place = self._place(member)
-        documents = self._member_documents if place is None else member_documents(self.plan.levels, self.options, place)
+        documents = self._member_documents
+        if self._has_own_documents:
+            documents = member_documents(self.plan.member_levels(member), self.options)
         return documents.of_group(self._group(member))
 
     @property
     def member_version(self) -> Hashable:
         """See ChunkLayout."""
-        return self._member_documents, self.plan.full.places if self.options.layout == "multiscale" else NO_PLACES
+        full = self.plan.full
+        return self._member_documents, (full.places, repr(full.own)) if self._has_own_documents else ()
 
     def documents(self, *, complete: bool) -> Mapping[str, bytes]:
         """See ChunkLayout."""
@@ -170,15 +170,14 @@ class N5Layout(ChunkLayout):
         resumed = replace(self, plan=self.plan.with_levels(levels), options=options, numbering=notes.numbering)
         return resumed, notes.complete
 
-    def _place(self, member: Position) -> Place | None:
-        """On the stage: the XML file of layout bdv has them all, and BigStitcher may have moved them there."""
-        if self.options.layout != "multiscale":
-            return None
-        return self.plan.full.places.find(dict(zip(self.plan.member_axes, member, strict=True)))
-
     def _group(self, member: Sequence[int]) -> tuple[str, ...]:
         full = self.plan.full
         return group_folder(self.options.layout, full.axes, full.shape, member, self.numbering)
+
+    @property
+    def _has_own_documents(self) -> bool:
+        """True if members differ. Places of layout bdv are in the XML file: BigStitcher may have moved them there."""
+        return self.options.layout == "multiscale" or bool(self.plan.full.own)
 
     @cached_property
     def _member_documents(self) -> MemberDocuments:

@@ -11,7 +11,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.frame_space import Place
 from acqstream.formats.array_note import plain_value
 from acqstream.formats.ome_zarr.axes import CHANNEL, SAMPLE, image_axis
 from acqstream.formats.ome_zarr.channels import omero_channels
@@ -21,7 +20,6 @@ VERSION = "0.5"
 SERIES_FOLDER = "OME"
 XML_NAME = "METADATA.ome.xml"
 _UNITS = {"um": "micrometer", "s": "second"}
-_LENGTH = "um"
 _OME_XML = "http://www.openmicroscopy.org/Schemas/OME/2016-06"
 _OME_TYPES = {"float32": "float", "float64": "double", "bool": "bit"}
 
@@ -42,8 +40,8 @@ def group(ome: Mapping[str, Any] | None, **others: Any) -> dict[str, Any]:
     return {"zarr_format": 3, "node_type": "group", "attributes": {**attributes, **others}}
 
 
-def image_metadata(levels: Sequence[ArraySpec], name: str, place: Place | None) -> dict[str, Any]:
-    """`multiscales` and `omero` of an image. levels have its axes only; place: of its first item on the stage.
+def image_metadata(levels: Sequence[ArraySpec], name: str) -> dict[str, Any]:
+    """`multiscales` and `omero` of an image. levels have its axes only, and its place on the stage.
 
     Levels are means, so item 0 of a lower level lies further: every level states its translation.
     """
@@ -54,7 +52,7 @@ def image_metadata(levels: Sequence[ArraySpec], name: str, place: Place | None) 
         known = _UNITS.get(unit, "")
         entries.append({"name": axis.name, "type": axis.type, **({"unit": known} if known else {})})
     datasets = [
-        {"path": str(number), "coordinateTransformations": _transformations(level, full, place)}
+        {"path": str(number), "coordinateTransformations": _transformations(level)}
         for number, level in enumerate(levels)
     ]
     multiscale = {"name": name, "axes": entries, "datasets": datasets, "type": "mean"}
@@ -97,17 +95,10 @@ def ome_xml(images: Sequence[tuple[str, ArraySpec]]) -> bytes:
     return content
 
 
-def _transformations(level: ArraySpec, full: ArraySpec, place: Place | None) -> list[dict[str, Any]]:
-    translation = list(level.translation)
-    if place is not None:
-        for axis, own in zip(("z", "y", "x"), place, strict=True):
-            at = level.axes.index(axis) if axis in level.axes else -1
-            # places of tiles are in items where the size of a pixel is unknown; z is known from the stage alone
-            if at >= 0 and (axis != "z" or level.units[at] == _LENGTH):
-                translation[at] += own - full.translation[at]
+def _transformations(level: ArraySpec) -> list[dict[str, Any]]:
     return [
         {"type": "scale", "scale": [_positive(size) for size in level.scale]},
-        {"type": "translation", "translation": translation},
+        {"type": "translation", "translation": [*level.translation]},
     ]
 
 

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.arrays.axis_order import POSITION
-from acqstream.arrays.frame_space import Place
 from acqstream.errors import ConfigError, CorruptDataset, DatasetExists
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, InPlace, Plan
 from acqstream.formats.ome_zarr import documents as docs
@@ -159,18 +158,18 @@ class OmeZarrLayout(ChunkLayout):
         if self.plan.member_axes:
             return self.group((), {"bioformats2raw.layout": 3}, **{KEY: note})
         # Viewers find an image only when it has its first frames.
-        image = None if 0 in self.plan.full.shape else docs.image_metadata(self.plan.levels, self.plan.name, None)
+        image = None if 0 in self.plan.full.shape else docs.image_metadata(self.plan.levels, self.plan.name)
         return self.group((), image, **{KEY: note})
 
     def member_documents(self, member: Position) -> Mapping[str, bytes]:
         """See ChunkLayout: row and well in a plate, the arrays of an image, then its group."""
         folders, members = self.folders.parts(member), len(self.plan.member_axes)
-        levels = [self.image_level(level) for level in self.plan.levels]
+        levels = [self.image_level(level) for level in self.plan.member_levels(member)]
         found = dict(self.well_documents(member))
         for number in range(len(levels)):
             found[docs.document_key(*folders, str(number))] = docs.encode(array_document(self.array(number)))
         if members and 0 not in levels[0].shape:
-            image = docs.image_metadata(levels, image_name(self.plan, member), image_place(self.plan, member))
+            image = docs.image_metadata(levels, image_name(self.plan, member))
             found.update(self.group(folders, image))
         return found
 
@@ -193,7 +192,7 @@ class OmeZarrLayout(ChunkLayout):
         levels = [(level.shape[members:], level.scale, level.units, level.translation) for level in self.plan.levels]
         full = self.plan.full
         labels = tuple((name, tuple(labels)) for name, labels in full.labels.items())
-        return (*levels, full.places, full.looks, full.bits, labels)
+        return (*levels, full.places, repr(full.own), full.looks, full.bits, labels)
 
     def listings(self, container_name: str) -> Mapping[str, bytes]:
         """See ChunkLayout: the series, and their names and sizes for readers of Bio-Formats."""
@@ -326,11 +325,6 @@ def image_name(plan: Plan, member: Position) -> str:
         labels = plan.full.labels.get(axis, ())
         parts.append(labels[at] if at < len(labels) and labels[at] else f"{axis} {at}")
     return ", ".join(parts)
-
-
-def image_place(plan: Plan, member: Position) -> Place | None:
-    """The place of an image on the stage; None if unknown."""
-    return plan.full.places.find(dict(zip(plan.member_axes, member, strict=True)))
 
 
 def max_encode_memory(level: ArraySpec, options: OmeZarrOptions) -> int:

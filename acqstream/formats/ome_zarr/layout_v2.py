@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.ome_zarr import documents as docs
-from acqstream.formats.ome_zarr.layout import OmeZarrLayout, image_name, image_place, plan_folders
+from acqstream.formats.ome_zarr.layout import OmeZarrLayout, image_name, plan_folders
 from acqstream.formats.ome_zarr.options import OmeZarrOptions
 from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
 
@@ -40,7 +40,7 @@ class OmeZarrV2Layout(OmeZarrLayout):
             return self._plate_documents({}, complete=complete)
         if self.plan.member_axes:
             return self.group((), {"bioformats2raw.layout": 3})
-        return self.group((), self._image(self.plan.levels, self.plan.name, ()))
+        return self.group((), self._image(self.plan.levels, self.plan.name))
 
     def member_documents(self, member: Position) -> Mapping[str, bytes]:
         """See ChunkLayout."""
@@ -53,8 +53,8 @@ class OmeZarrV2Layout(OmeZarrLayout):
             names = {"_ARRAY_DIMENSIONS": [*array.dimension_names]}
             found["/".join((*level, ATTRIBUTES_NAME))] = docs.encode(names)
         if folders:
-            levels = [self.image_level(level) for level in self.plan.levels]
-            found.update(self.group(folders, self._image(levels, image_name(self.plan, member), member)))
+            levels = [self.image_level(level) for level in self.plan.member_levels(member)]
+            found.update(self.group(folders, self._image(levels, image_name(self.plan, member))))
         return found
 
     def group(self, folders: Sequence[str], ome: Mapping[str, Any] | None, **others: Any) -> Mapping[str, bytes]:
@@ -75,10 +75,10 @@ class OmeZarrV2Layout(OmeZarrLayout):
         series = {"series": [str(number) for number in numbers]}
         return {xml: found[xml], **self.group((docs.SERIES_FOLDER,), series)}
 
-    def _image(self, levels: Sequence[ArraySpec], name: str, member: Position) -> dict[str, Any]:
+    def _image(self, levels: Sequence[ArraySpec], name: str) -> dict[str, Any]:
         if 0 in levels[0].shape:
             return {}
-        found = docs.image_metadata(levels, name, image_place(self.plan, member) if member else None)
+        found = docs.image_metadata(levels, name)
         # In 0.4 each image states the version; in 0.5 its group does.
         return {**found, "multiscales": [{"version": VERSION, **one} for one in found["multiscales"]]}
 

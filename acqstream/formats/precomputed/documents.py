@@ -80,17 +80,9 @@ def _in_shards(scale: Scale, shards: ShardSlots, depth: int) -> Scale:
 
 
 def _resolution(level: ArraySpec) -> tuple[float, float, float]:
-    """Distances (x, y, z) in nm; 1 for each pixel of the full resolution where none is known.
-
-    A depth that is not a length, and that of a single plane without one, is as x.
-    """
-    known = [
-        _nanometers(scale, unit, factor)
-        for scale, unit, factor in zip(level.scale[-3:], level.units[-3:], level.factors[-3:], strict=True)
-    ]
-    if level.units[-3] not in NM_PER_UNIT and (level.units[-3] or level.axes[-3] != "z" or level.shape[-3] == 1):
-        known[0] = known[2] * level.factors[-3] / level.factors[-1]
-    z, y, x = known
+    """Distances (x, y, z) in nm; 1 for each item of the full resolution along an axis without a known length."""
+    sides = zip(level.scale[-3:], level.units[-3:], level.factors[-3:], strict=True)
+    z, y, x = (_nanometers(scale, unit, factor) for scale, unit, factor in sides)
     return x, y, z
 
 

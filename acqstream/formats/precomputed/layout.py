@@ -127,12 +127,13 @@ class PrecomputedLayout(ChunkLayout):
 
     def member_documents(self, member: Position) -> Mapping[str, bytes]:
         """See ChunkLayout. Empty until the array has items."""
-        return {self._folder(member) + INFO_NAME: self._info} if self._info else {}
+        info = self._info_of(self.plan.member_levels(member)) if self.plan.full.own else self._info
+        return {self._folder(member) + INFO_NAME: info} if info else {}
 
     @property
     def member_version(self) -> Hashable:
         """See ChunkLayout."""
-        return self._info
+        return self._info, repr(self.plan.full.own)
 
     def documents(self, *, complete: bool) -> Mapping[str, bytes]:
         """See ChunkLayout."""
@@ -164,7 +165,10 @@ class PrecomputedLayout(ChunkLayout):
 
     @cached_property
     def _info(self) -> bytes:
-        info = volume_info(self.plan.levels, self.encoding, self.depth)
+        return self._info_of(self.plan.levels)
+
+    def _info_of(self, levels: Sequence[ArraySpec]) -> bytes:
+        info = volume_info(levels, self.encoding, self.depth)
         return b"" if info is None else encode_info(info)
 
     def _folder(self, member: Sequence[int]) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -110,9 +109,8 @@ class ShardedPrecomputedLayout(PrecomputedLayout):
             text = f"precomputed cannot get longer than {most} along {axis!r}: with more, ids of stored chunks change"
             raise ConfigError(f"{text}. Rebuilt afterwards the mirror has all")
 
-    @cached_property
-    def _info(self) -> bytes:
-        info = volume_info(self.plan.levels, self.encoding, self.depth, self.shards)
+    def _info_of(self, levels: Sequence[ArraySpec]) -> bytes:
+        info = volume_info(levels, self.encoding, self.depth, self.shards)
         return b"" if info is None else encode_info(info)
 
     def _place(self, level: int, position: Position) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from acqstream.arrays.frame_space import UM_BY_UNIT
 from acqstream.errors import UnsupportedFeature
 from acqstream.formats.wkw.header import MAX_VOXELS
 from acqstream.formats.wkw.magnification import Magnification, is_power_of_two, magnification_name
@@ -20,16 +21,14 @@ from acqstream.storage.json_file import parse_fields
 OWN_UNIT = "nanometer"  # webKNOSSOS takes numbers without a unit for it
 PROPERTIES_NAME = "datasource-properties.json"
 
-_UNITS = {  # ours -> theirs; "um" is an error there
-    "pm": "picometer",
-    "nm": "nanometer",
-    "um": "micrometer",
-    "µm": "micrometer",
-    "mm": "millimeter",
-    "cm": "centimeter",
-    "m": "meter",
+_UNITS_BACK = {  # theirs -> ours; "um" is an error there
+    "picometer": "pm",
+    "nanometer": "nm",
+    "micrometer": "um",
+    "millimeter": "mm",
+    "centimeter": "cm",
+    "meter": "m",
 }
-_UNITS_BACK = {theirs: ours for ours, theirs in _UNITS.items() if ours != "µm"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ class DatasourceProperties:
 
 def unit_name(unit: str) -> str | None:
     """The unit's name in webKNOSSOS; None if it is not a unit of length."""
-    return _UNITS.get(unit)
+    return next((name for name, ours in _UNITS_BACK.items() if UM_BY_UNIT[ours] == UM_BY_UNIT.get(unit)), None)
 
 
 def unit_symbol(name: str) -> str:

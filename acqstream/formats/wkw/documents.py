@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.channel_looks import display_range
+from acqstream.arrays.frame_space import UM_BY_UNIT
 from acqstream.formats.watermark_layout import NOTHING, Extent, Rows
 from acqstream.formats.wkw.axes import COMPONENT, plain_name
 from acqstream.formats.wkw.datasource import (
@@ -37,7 +38,8 @@ def dataset_properties(
         if depth
     )
     name = "_".join(part for part in (plain_name(container), roles.folder(dataset)) if part)
-    return DatasourceProperties(name, *_voxel_size(array.levels[0], roles.depth), layers)
+    at = {roles.axes[axis]: item for axis, item in zip(roles.folders, dataset, strict=True)}
+    return DatasourceProperties(name, *_voxel_size(array.levels[0].of_image(at), roles.depth), layers)
 
 
 def _view(full: ArraySpec, layer: int) -> dict[str, object]:
@@ -84,11 +86,14 @@ def magnification(level: ArraySpec) -> Magnification:
 
 
 def _voxel_size(full: ArraySpec, depth: int) -> tuple[tuple[float, float, float], str]:
-    """(x, y, z) and the unit. A distance that is not known is 1 of the unit, and that is nanometer, the format's own,
-    where no distance is known; a depth that is not a length is as x.
+    """(x, y, z) and the unit that all share. A distance that is not a known length is 1 of it, as the note says; the
+    unit is nanometer, the format's own, where none is known.
     """
-    z, y, x = (abs(size) for size in full.scale[depth : depth + 3])
-    z_unit, y_unit, x_unit = (unit_name(unit) for unit in full.units[depth : depth + 3])
-    if x_unit is None or x_unit != y_unit or not min(x, y) > 0:
-        return ((1.0, 1.0, z), z_unit) if z_unit is not None and z > 0 else ((1.0, 1.0, 1.0), OWN_UNIT)
-    return (x, y, z if z_unit == x_unit and z > 0 else x), x_unit
+    sides = [*zip(full.scale, full.units, strict=True)][depth : depth + 3]
+    known = [unit for size, unit in reversed(sides) if unit_name(unit) is not None and size]
+    unit = known[0] if known else ""
+    z, y, x = (
+        float(f"{abs(size) * UM_BY_UNIT[own] / UM_BY_UNIT[unit]:.12g}") if own in known and size else 1.0
+        for size, own in sides
+    )
+    return (x, y, z), unit_name(unit) or OWN_UNIT

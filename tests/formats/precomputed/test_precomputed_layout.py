@@ -232,7 +232,7 @@ def test_distances_are_nanometers_and_unknown_ones_have_no_unit(tmp_path):
         assert ds.levels[0].units == ("", "", "")
     times = {"units": ("s", "um", "um"), "scale": (3.0, 0.5, 0.5)}
     write_container(tmp_path / "times", array_of(3, 20, 30), ("time", "y", "x"), levels=2, **times)
-    assert [one["resolution"] for one in info_at(tmp_path / "times")["scales"]] == [[500, 500, 500], [1000, 1000, 500]]
+    assert [one["resolution"] for one in info_at(tmp_path / "times")["scales"]] == [[500, 500, 1], [1000, 1000, 1]]
     with acqstream.open(tmp_path / "times") as ds:
         assert (ds.levels[0].axes, ds.levels[0].units) == (("time", "y", "x"), ("s", "um", "um"))
 

@@ -144,7 +144,26 @@ def test_without_z_time_is_the_depth(tmp_path):
     assert reader.spec.units == ("", "s", "um", "um")
     assert np.array_equal(read_all(reader), array)
     assert box(tmp_path / "a.wkw") == (50, 30, 40)
-    assert properties(tmp_path / "a.wkw")["scale"] == {"factor": [0.2, 0.2, 0.2], "unit": "micrometer"}
+    assert properties(tmp_path / "a.wkw")["scale"] == {"factor": [0.2, 0.2, 1.0], "unit": "micrometer"}
+
+
+@pytest.mark.parametrize(
+    ("scale", "units", "expected"),
+    [
+        ((1.0, 0.2, 0.2), ("", "um", "um"), ([0.2, 0.2, 1.0], "micrometer")),
+        ((2.0, 1.0, 1.0), ("um", "", ""), ([1.0, 1.0, 2.0], "micrometer")),
+        ((500.0, 0.2, 0.2), ("nm", "um", "um"), ([0.2, 0.2, 0.5], "micrometer")),
+        ((1.0, 1.0, 1.0), ("", "", ""), ([1.0, 1.0, 1.0], "nanometer")),
+        ((0.0, 0.2, 0.2), ("micron", "micron", "micron"), ([0.2, 0.2, 1.0], "micrometer")),
+    ],
+)
+def test_an_unknown_distance_is_1_and_the_note_names_it(tmp_path, scale, units, expected):
+    spec = ArraySpec(axes=("z", "y", "x"), shape=(4, 30, 50), dtype=U2, scale=scale, units=units)
+    write_array(tmp_path / "a.wkw", spec, levels=1)
+    found = properties(tmp_path / "a.wkw")["scale"]
+    assert (found["factor"], found["unit"]) == expected
+    (reader,) = open_readers(place_of(tmp_path / "a.wkw"))
+    assert (reader.spec.units, reader.spec.scale) == (units, scale)
 
 
 def test_a_single_plane_and_rgb(tmp_path):
