@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,6 +37,7 @@ from acqstream.log import journal
 from acqstream.log.growing_journal import GrowingJournal
 from acqstream.log.journal_file import JournalContent, read_journal
 from acqstream.log.state_file import DatasetState, read_state, remove_receipt, write_state
+from acqstream.model.axes import Axes
 from acqstream.model.state import AcquisitionState
 from acqstream.model.units import count_text
 from acqstream.storage.append_file import AppendFile
@@ -135,7 +138,7 @@ class _Recovery:
             new_entries, index_end = b"", self._end_of_entry(entries, indexed)
             rest = self._index_from(index_end)
             if indexed < len(frames) or len(records) < len(content.records) or rest.strip(b"\0"):
-                records, new_entries = self._settle(content, _records_of_first_frames(records, indexed), rest)
+                records, new_entries = self._settle(content, entries.axes[:indexed], records, rest)
             unforced = entries.offsets[max(0, indexed - journal.MAX_UNFORCED_ENTRIES)] if indexed else 0
             last_pages = self._last_pages(records)
         finally:
@@ -224,9 +227,13 @@ class _Recovery:
         finally:
             file.close()
 
-    def _settle(self, content: JournalContent, kept: NDArray[np.void], rest: bytes) -> tuple[NDArray[np.void], bytes]:
-        """All records, of which the first `kept` stay, and the entries of the frames after these."""
-        settled = Settlement(content, len(kept), read_damaged_index(rest), self._stacks, self._layout)
+    def _settle(
+        self, content: JournalContent, axes: Sequence[Axes], records: NDArray[np.void], rest: bytes
+    ) -> tuple[NDArray[np.void], bytes]:
+        """All records, of which those of the first frames, which have these axes, stay; entries of later frames."""
+        kept = _records_of_first_frames(records, len(axes))
+        names = dict.fromkeys(itertools.chain.from_iterable(axes))
+        settled = Settlement(content, len(kept), read_damaged_index(rest), self._stacks, self._layout, names)
         settled.run()
         self.report.rolled_forward, self.report.records_added = settled.rolled_forward, settled.records_added
         self.report.records_cut, self.report.lost = len(settled.lost), settled.lost
