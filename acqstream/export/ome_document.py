@@ -6,7 +6,7 @@ Source: OME data model, schema 2016-06; OME-TIFF specification, "Storage of plan
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
@@ -56,10 +56,12 @@ class OmePlane:
 class OmeImage:
     """An image of `size_t` x `size_z` planes per channel. place is that of the stage, (x, y, z) in um.
 
-    well is a path such as "A/1"; planes are those with something to say; date is ISO 8601.
+    pages: number of the page of each plane, in the order t, c, z. well is a path such as "A/1"; planes are those with
+    something to say; date is ISO 8601.
     """
 
     name: str
+    pages: Sequence[int]
     place: tuple[float | None, ...] = (None, None, None)
     well: str = ""
     planes: Sequence[OmePlane] = ()
@@ -84,15 +86,14 @@ class OmePixels:
 
     @property
     def plane_count(self) -> int:
-        """Planes of one image, each a page of the file."""
+        """Planes of one image."""
         return self.size_t * self.size_z * len(self.channels)
 
 
 def ome_xml(images: Sequence[OmeImage], pixels: OmePixels, creator: str) -> bytes:
     """The document in UTF-8. Character references such as &#181; would be ASCII, but Bio-Formats destroys them.
 
-    Pages follow image by image, in each t slowest, then c, then z. Raises UnsupportedFeature for a dtype without a
-    name in OME.
+    Raises UnsupportedFeature for a dtype without a name in OME.
     """
     root = ET.Element("OME", {"xmlns": NAMESPACE, "Creator": creator})
     if images and all(image.well for image in images):
@@ -145,8 +146,12 @@ def _add_image(root: ET.Element, number: int, image: OmeImage, pixels: OmePixels
         color = {"Color": _color(channel.color)} if samples == 1 else {}  # with one, ImageJ shows RGB in grey
         identity = {"ID": f"Channel:{number}:{at}", "SamplesPerPixel": str(samples)}
         ET.SubElement(element, "Channel", {**identity, **color, **names})
-    count = pixels.plane_count
-    ET.SubElement(element, "TiffData", {"IFD": str(number * count), "PlaneCount": str(count)})
+    for first, page, count in _runs(image.pages):
+        line, at_z = divmod(first, pixels.size_z)
+        at_t, at_c = divmod(line, len(pixels.channels))
+        begin = {"FirstT": at_t, "FirstC": at_c, "FirstZ": at_z}
+        data = {"IFD": page, **{key: at for key, at in begin.items() if at}, "PlaneCount": count}
+        ET.SubElement(element, "TiffData", {key: str(value) for key, value in data.items()})
     for plane in image.planes or ([OmePlane((0, 0, 0), image.place)] if place else []):
         said = _positions(plane.stage, "Position")
         for name, seconds in (("DeltaT", plane.delta_s), ("ExposureTime", plane.exposure_s)):
@@ -154,6 +159,15 @@ def _add_image(root: ET.Element, number: int, image: OmeImage, pixels: OmePixels
                 said |= {name: repr(seconds), f"{name}Unit": "s"}
         t, c, z = map(str, plane.at)
         ET.SubElement(element, "Plane", {"TheZ": z, "TheC": c, "TheT": t, **said})
+
+
+def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Number of the first plane, its page, and number of planes whose pages follow one another."""
+    first = 0
+    for plane in range(1, len(pages) + 1):
+        if plane == len(pages) or pages[plane] != pages[plane - 1] + 1:
+            yield first, pages[first], plane - first
+            first = plane
 
 
 def _positions(stage: Sequence[float | None], prefix: str) -> dict[str, str]:

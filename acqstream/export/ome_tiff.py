@@ -57,17 +57,21 @@ def write_ome_tiff(
     tiles: TileEncoder,
     on_progress: Callable[[int, int], None],
 ) -> None:
-    """Write every plane of every image with its levels, in the order of `ome_xml`. Raises UnsupportedFeature."""
+    """Write the pages of all images with their levels, each once. Raises UnsupportedFeature."""
     import tifffile  # slow to import, and of no use to other verbs
 
     description: bytes | None = ome_xml(images, pixels, f"acqstream {__version__}")
     shapes = levels.shapes
-    total, done = len(images) * pixels.plane_count, 0
+    total, done, n_pages = len(images) * pixels.plane_count, 0, 0
     dtype = levels.full.dtype.newbyteorder("<")
     photometric = "rgb" if len(shapes[0]) > 2 else "minisblack"
     with tifffile.TiffWriter(cast("IO[bytes]", file), bigtiff=True, byteorder="<") as writer:
-        for image in grid.images():
-            for position in grid.planes(image):
+        for at, image in zip(grid.images(), images, strict=True):
+            for page, position in zip(image.pages, grid.planes(at), strict=True):
+                done += 1
+                if page < n_pages:
+                    continue
+                n_pages += 1
                 for number, shape in enumerate(shapes):
                     writer.write(
                         _tiles(levels, position, number, tiles),
@@ -87,7 +91,6 @@ def write_ome_tiff(
                         contiguous=False,
                     )
                 description = None
-                done += 1
                 on_progress(done, total)
 
 

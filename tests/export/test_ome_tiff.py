@@ -253,7 +253,7 @@ def test_types_that_ome_lacks() -> None:
 
 def test_names_with_control_characters_stay_xml() -> None:
     pixels = OmePixels((4, 5), np.dtype("u1"), 1, 1, [OmeChannel("a\x00\x1b<&", "#ff0000")], {"X": (0.0, "um")})
-    root = ET.fromstring(ome_xml([OmeImage("\ud800\U0001f52c")], pixels, "test"))
+    root = ET.fromstring(ome_xml([OmeImage("\ud800\U0001f52c", [0])], pixels, "test"))
     assert [one.get("Name") for one in root] == ["\U0001f52c"]
     channel = root.find("ome:Image/ome:Pixels/ome:Channel", OME)
     assert channel is not None
