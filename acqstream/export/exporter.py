@@ -111,9 +111,8 @@ class Exporter:
         levels = PlaneLevels(array, level_count(plane))
         levels.stored.update(_stored_levels(dataset, array, levels))
         tiles = TileEncoder(self.request.compression, self.request.tile)  # type: ignore[arg-type] # checked by the request
-        n_pages = 1 + max((max(image.pages) for image in images), default=-1)
-        is_plain = self.request.compression == "none" and n_pages == len(images) * pixels.plane_count
-        with self._new_file(out, array, 1 if is_plain else 0) as target:
+        has_holes = any(len(set(image.pages)) < len(image.pages) for image in images)
+        with self._new_file(out, array, 1 if self.request.compression == "none" and not has_holes else 0) as target:
             write_ome_tiff(target, grid, levels, images, pixels, tiles=tiles, on_progress=self.on_progress)
         self._extra |= {"images": len(images), "levels": tuple(levels.shapes)}
 

@@ -39,9 +39,9 @@ def physical_steps(dataset: Dataset, grid: ImageGrid) -> dict[str, tuple[float, 
 
 def ome_pixels(dataset: Dataset, array: LevelArray, grid: ImageGrid) -> OmePixels:
     """What all images share."""
-    axis = grid.axis("C")
-    channels = [] if axis is None else _labelled(dataset, axis)
-    looks = channel_looks(channels, dataset.summary_metadata, dataset.display_settings)
+    known, axis = dataset.channel_looks(), grid.axis("C")
+    values = known if axis is None else axis.values
+    looks = [known.get(value) or channel_looks([value], dataset.summary_metadata, {})[0] for value in values]
     return OmePixels(
         shape=array.shape[len(array.outer) :],
         dtype=array.dtype,
@@ -92,15 +92,10 @@ def _pages(grid: ImageGrid, stored: Set[tuple[int, ...]]) -> dict[tuple[int, ...
     pages: dict[tuple[int, ...], list[int]] = {}
     count = 0
     for image in grid.images():
-        own, blank = pages.setdefault(image, []), -1
-        for at in grid.planes(image):
-            is_missing = bool(stored) and at not in stored
-            if is_missing and blank >= 0:
-                own.append(blank)
-                continue
-            blank = count if is_missing else blank
-            own.append(count)
-            count += 1
+        frames = [at if not stored or at in stored else None for at in grid.planes(image)]
+        numbers = {frame: number for number, frame in enumerate(dict.fromkeys(frames), count)}
+        pages[image] = [numbers[frame] for frame in frames]
+        count += len(numbers)
     return pages
 
 

@@ -6,7 +6,7 @@ Source: OME data model, schema 2016-06; OME-TIFF specification, "Storage of plan
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
@@ -146,12 +146,13 @@ def _add_image(root: ET.Element, number: int, image: OmeImage, pixels: OmePixels
         color = {"Color": _color(channel.color)} if samples == 1 else {}  # with one, ImageJ shows RGB in grey
         identity = {"ID": f"Channel:{number}:{at}", "SamplesPerPixel": str(samples)}
         ET.SubElement(element, "Channel", {**identity, **color, **names})
-    for first, page, count in _runs(image.pages):
-        line, at_z = divmod(first, pixels.size_z)
+    is_complete = len(set(image.pages)) == len(image.pages)  # else several planes share a page
+    for at, page in enumerate(image.pages[:1] if is_complete else image.pages):
+        line, at_z = divmod(at, pixels.size_z)
         at_t, at_c = divmod(line, len(pixels.channels))
-        begin = {"FirstT": at_t, "FirstC": at_c, "FirstZ": at_z}
-        data = {"IFD": page, **{key: at for key, at in begin.items() if at}, "PlaneCount": count}
-        ET.SubElement(element, "TiffData", {key: str(value) for key, value in data.items()})
+        data = {"FirstT": at_t, "FirstC": at_c, "FirstZ": at_z, "IFD": page}
+        data["PlaneCount"] = len(image.pages) if is_complete else 1
+        ET.SubElement(element, "TiffData", {name: str(value) for name, value in data.items()})
     for plane in image.planes or ([OmePlane((0, 0, 0), image.place)] if place else []):
         said = _positions(plane.stage, "Position")
         for name, seconds in (("DeltaT", plane.delta_s), ("ExposureTime", plane.exposure_s)):
@@ -159,15 +160,6 @@ def _add_image(root: ET.Element, number: int, image: OmeImage, pixels: OmePixels
                 said |= {name: repr(seconds), f"{name}Unit": "s"}
         t, c, z = map(str, plane.at)
         ET.SubElement(element, "Plane", {"TheZ": z, "TheC": c, "TheT": t, **said})
-
-
-def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Number of the first plane, its page, and number of planes whose pages follow one another."""
-    first = 0
-    for plane in range(1, len(pages) + 1):
-        if plane == len(pages) or pages[plane] != pages[plane - 1] + 1:
-            yield first, pages[first], plane - first
-            first = plane
 
 
 def _positions(stage: Sequence[float | None], prefix: str) -> dict[str, str]:

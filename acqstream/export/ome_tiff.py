@@ -68,11 +68,7 @@ def write_ome_tiff(
     with tifffile.TiffWriter(cast("IO[bytes]", file), bigtiff=True, byteorder="<") as writer:
         for at, image in zip(grid.images(), images, strict=True):
             for page, position in zip(image.pages, grid.planes(at), strict=True):
-                done += 1
-                if page < n_pages:
-                    continue
-                n_pages += 1
-                for number, shape in enumerate(shapes):
+                for number, shape in enumerate(shapes if page == n_pages else ()):
                     writer.write(
                         _tiles(levels, position, number, tiles),
                         shape=shape,
@@ -90,6 +86,7 @@ def write_ome_tiff(
                         metadata=None,
                         contiguous=False,
                     )
+                n_pages, done = max(n_pages, page + 1), done + 1
                 description = None
                 on_progress(done, total)
 

@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import itertools
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,7 +36,6 @@ from acqstream.log import journal
 from acqstream.log.growing_journal import GrowingJournal
 from acqstream.log.journal_file import JournalContent, read_journal
 from acqstream.log.state_file import DatasetState, read_state, remove_receipt, write_state
-from acqstream.model.axes import Axes
 from acqstream.model.state import AcquisitionState
 from acqstream.model.units import count_text
 from acqstream.storage.append_file import AppendFile
@@ -118,6 +116,7 @@ class _Recovery:
         self._journal = journal_file
         self._layout = ndtiff.NDTiffLayout(state.name, {})
         self._stacks = OpenStacks(Path(self._stack_folder))
+        self._names: dict[str, None] = {}  # of axes, in the order of entries
         self.report = RecoveryReport(folder)
 
     def run(self) -> RecoveryReport:
@@ -137,8 +136,9 @@ class _Recovery:
             indexed = self._count_named(entries, names, indexed)
             new_entries, index_end = b"", self._end_of_entry(entries, indexed)
             rest = self._index_from(index_end)
+            self._names = dict.fromkeys(itertools.chain.from_iterable(entries.axes[:indexed]))
             if indexed < len(frames) or len(records) < len(content.records) or rest.strip(b"\0"):
-                records, new_entries = self._settle(content, entries.axes[:indexed], records, rest)
+                records, new_entries = self._settle(content, _records_of_first_frames(records, indexed), rest)
             unforced = entries.offsets[max(0, indexed - journal.MAX_UNFORCED_ENTRIES)] if indexed else 0
             last_pages = self._last_pages(records)
         finally:
@@ -227,13 +227,10 @@ class _Recovery:
         finally:
             file.close()
 
-    def _settle(
-        self, content: JournalContent, axes: Sequence[Axes], records: NDArray[np.void], rest: bytes
-    ) -> tuple[NDArray[np.void], bytes]:
-        """All records, of which those of the first frames, which have these axes, stay; entries of later frames."""
-        kept = _records_of_first_frames(records, len(axes))
-        names = dict.fromkeys(itertools.chain.from_iterable(axes))
-        settled = Settlement(content, len(kept), read_damaged_index(rest), self._stacks, self._layout, names)
+    def _settle(self, content: JournalContent, kept: NDArray[np.void], rest: bytes) -> tuple[NDArray[np.void], bytes]:
+        """All records, of which the first `kept` stay, and the entries of the frames after these."""
+        settled = Settlement(content, len(kept), read_damaged_index(rest), self._stacks, self._layout)
+        settled.names |= self._names
         settled.run()
         self.report.rolled_forward, self.report.records_added = settled.rolled_forward, settled.records_added
         self.report.records_cut, self.report.lost = len(settled.lost), settled.lost

@@ -44,20 +44,14 @@ class Settlement:
     """Call `run`; then records and entries follow those that were kept.
 
     content is the journal, of which the first `kept` records stay; old are the entries of the index behind those that
-    agree. names are those of axes in the entries that stay. lost are numbers whose record is intact and whose pixels or
+    agree. names: of axes, in the order that entries have. lost are numbers whose record is intact and whose pixels or
     metadata are not.
     """
 
     def __init__(
-        self,
-        content: JournalContent,
-        kept: int,
-        old: DamagedIndex,
-        stacks: OpenStacks,
-        layout: NDTiffLayout,
-        names: dict[str, None],
+        self, content: JournalContent, kept: int, old: DamagedIndex, stacks: OpenStacks, layout: NDTiffLayout
     ) -> None:
-        self._names = names
+        self.names: dict[str, None] = {}
         self._content = content
         self._kept = kept
         self._old = old
@@ -219,7 +213,7 @@ class Settlement:
 
     def _text(self, axes: dict[str, Any]) -> bytes:
         """The axes as the log puts them into an entry: in one order."""
-        return axes_json(in_order(check_axes(axes), self._names))
+        return axes_json(in_order(check_axes(axes), self.names))
 
     def _is_proved(self, file: ReadFile, row: int, record: np.void) -> bool:
         """Return True if an old entry has the kind, the metadata and the axes of a record; its page is damaged."""
