@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -49,8 +49,10 @@ def image_layers(dataset: Dataset, excluded: Collection[AxisValue | None] = ()) 
         }
         data = keywords.pop("data")
         if not keywords["rgb"]:
+            limits = look.limits or contrast_of(_any_picture(source))  # of other software's arrays
+            shown = display_range(replace(look, limits=limits), dataset.dtype, dataset.levels[0].source.bits)
             keywords["colormap"] = look.color
-            keywords["contrast_limits"] = look.limits or contrast_of(_any_picture(source))  # of other software's arrays
+            keywords["contrast_limits"] = (shown.start, shown.end)
             keywords["blending"] = "translucent" if channel is None else "additive"
         layers.append((data, keywords, "image"))
     return layers

@@ -72,6 +72,7 @@ def test_neuroglancer_shows_them(site: Site, tmp_path: Path, name: str) -> None:
             one = page.state({**state, "layers": state["layers"][number : number + 1]}, SHAPE)
             assert np.allclose(one.mean((0, 1)) / one.mean((0, 1)).max(), color / color.max(), atol=0.03)
             assert (one.max(-1) >= color.max() - 1).mean() < 0.05  # not saturated
+            assert one.max() > color.max() - 8  # nor half transparent
     assert shown.mean() > VISIBLE
     assert state["dimensions"]["x"] == [0.5e-6, "m"]
     assert state["dimensions"]["t"] == [0.25, "s"]
