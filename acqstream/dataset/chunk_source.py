@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from acqstream.arrays.channel_looks import settings_of
+from acqstream.arrays.channel_looks import CHANNEL, ChannelLook, channel_looks, settings_of
+from acqstream.arrays.shown_array import shown_axes
 from acqstream.dataset.chunk_level import ChunkLevel
 from acqstream.formats.chunk_format import ChunkArrayReader, ChunkFormat
 from acqstream.model.axes import AxisValue
@@ -60,6 +61,17 @@ class ChunkSource:
     def display_settings(self) -> Mapping[str, Any]:
         """Colours and contrast as the note of our writer has them; empty without one."""
         return settings_of(self._readers[0].spec.looks)
+
+    def looks(self) -> Mapping[AxisValue | None, ChannelLook]:
+        """As the note of our writer has them, else by the names of the channels."""
+        level, spec = self._levels[0], self._readers[0].spec
+        axis = next((axis for axis in shown_axes(spec) if axis.name == CHANNEL), None)
+        values: Sequence[AxisValue | None] = axis.values if axis is not None else [None]
+        places = axis.places if axis is not None else [0]
+        looks: Sequence[ChannelLook] = [spec.looks[at] for at in places if at < len(spec.looks)]
+        if len(looks) < len(places):
+            looks = channel_looks(level.labels.get(CHANNEL, values), self.summary_metadata, {})
+        return dict(zip(values, looks, strict=True))
 
     @property
     def extent(self) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.arrays.channel_looks import CHANNEL, contrast_of
+from acqstream.arrays.channel_looks import CHANNEL, ChannelLook, contrast_of
 from acqstream.dataset.dataset import Dataset
 from acqstream.dataset.level_choice import small_array
 from acqstream.dataset.optional import import_optional
@@ -49,9 +49,9 @@ class Picture:
 def save_contact_sheet(dataset: Dataset, file: Path) -> int:
     """Write a PNG with up to MAX_PICTURES frames and their scale bars, and return their number.
 
-    Frames are chosen evenly in order of arrival, as many of each channel; a bar needs a known size of a pixel. The
-    contrast is that of the channel, by the pixels of its pictures. Raises ConfigError without Pillow or if `file` is
-    not called .png, DatasetError before the first frame.
+    Frames are chosen evenly in order of arrival, as many of each channel; a bar needs a known size of a pixel. Colours
+    and contrast are those of the channels; where no contrast is known, it is that of the pictures. Raises ConfigError
+    without Pillow or if `file` is not called .png, DatasetError before the first frame.
     """
     if file.suffix.lower() != ".png":
         raise ConfigError(f"{file}: a contact sheet is written to a file whose name ends in .png")
@@ -59,13 +59,13 @@ def save_contact_sheet(dataset: Dataset, file: Path) -> int:
     pictures = [_shrunk(image, picture, _field_um(dataset, picture)) for picture in choose_pictures(dataset)]
     if not pictures:
         raise DatasetError(f"{dataset.path}: holds no frame yet, so there is nothing to see")
-    limits: dict[AxisValue | None, list[tuple[float, float]]] = {}
+    looks, shown = dataset.channel_looks(), []
     for picture in pictures:
-        limits.setdefault(picture.key.get(CHANNEL), []).append(contrast_of(picture.pixels))
-    shown = []
-    for picture in pictures:
-        lows, highs = zip(*limits[picture.key.get(CHANNEL)], strict=True)
-        shown.append(replace(picture, pixels=_as_grey(picture.pixels, min(lows), max(highs))))
+        channel = picture.key.get(CHANNEL)
+        look = looks.get(channel, ChannelLook("", "#ffffff"))  # of a frame without one
+        own = (one.pixels.reshape(-1) for one in pictures if one.key.get(CHANNEL) == channel)
+        low, high = look.limits or contrast_of(np.concatenate([*own]))
+        shown.append(replace(picture, pixels=_in_colour(picture.pixels, low, high, look.color)))
     _sheet(image, f"{dataset.path.name}  {' x '.join(map(str, dataset.shape))}  {dataset.dtype}", shown).save(
         file, "PNG"
     )
@@ -150,12 +150,12 @@ def _shrunk(image: Any, picture: Picture, field_um: float = 0.0) -> Picture:
     return replace(small, bar=max(1, round(size[0] * bar_um / field_um)), bar_text=f"{bar_um:g} \xb5m")
 
 
-def _as_grey(pixels: NDArray[Any], low: float, high: float) -> NDArray[np.uint8]:
-    """8 bits per component; RGB is taken as it is."""
+def _in_colour(pixels: NDArray[Any], low: float, high: float, color: str) -> NDArray[np.uint8]:
+    """(Y, X, 3), 8 bits per component; RGB is taken as it is. color: #rrggbb."""
     if pixels.ndim == 3:
         return pixels.astype(np.uint8)
-    scaled = (pixels.astype(np.float64) - low) * (255 / (high - low))
-    return scaled.clip(0, 255).astype(np.uint8)
+    share = ((pixels.astype(np.float64) - low) / (high - low)).clip(0, 1)
+    return np.asarray(share[..., None] * [*bytes.fromhex(color[1:])], np.uint8)
 
 
 def _sheet(image: Any, title: str, pictures: Sequence[Picture]) -> Image:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.arrays.channel_looks import ChannelLook
 from acqstream.dataset.follow import follow_keys
 from acqstream.dataset.frame_source import NDTiffSource
 from acqstream.dataset.level import Level
@@ -160,6 +161,13 @@ class Dataset:
     def display_settings(self) -> Mapping[str, Any]:
         """Display settings of the channels in their viewer, by name; empty if unknown."""
         return self._source.display_settings
+
+    def channel_looks(self) -> Mapping[AxisValue | None, ChannelLook]:
+        """Name, colour and contrast by value of `channel`, in the order of `levels[0].axis_values`; None: without.
+
+        Contrast is that of the display settings, else of the first frames, which are read. Raises StorageError.
+        """
+        return self._source.looks()
 
     def keys(self) -> Iterator[dict[str, AxisValue]]:
         """The axes of every frame, in order of first arrival."""

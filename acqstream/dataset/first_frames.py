@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.arrays.channel_looks import CHANNEL, Limits, contrast_of
+from acqstream.arrays.channel_looks import CHANNEL, ChannelLook, Limits, channel_looks, contrast_of
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.model.axes import AxisValue
@@ -18,6 +19,23 @@ _MAX_ROWS = 4096  # in which they are looked for
 _STRIPS, _STRIP_BYTES = 8, 2**16  # read of a frame
 _MAX_SAMPLES = 4096  # of a strip
 _MAX_BYTES = 2**24  # of one strip, or of a compressed frame
+
+
+class FrameLooks:
+    """Looks of the channels of a growing dataset; its contrast settles with the first frames."""
+
+    def __init__(self, reader: NDTiffReader) -> None:
+        self._reader = reader
+        self._contrast: tuple[tuple[object, ...], dict[AxisValue | None, Limits]] = ((), {})
+
+    def find(self, channels: Sequence[AxisValue | None]) -> dict[AxisValue | None, ChannelLook]:
+        """Looks by channel, of None without any; may read frames. Raises StorageError."""
+        reader, count = self._reader, min(len(self._reader), _MAX_ROWS)
+        key = (tuple(channels), count if count <= 2 * _MAX_FRAMES else -count.bit_length())
+        if key != self._contrast[0]:
+            self._contrast = key, shown_contrast(reader)
+        looks = channel_looks(channels, reader.summary_metadata, reader.display_settings, self._contrast[1])
+        return dict(zip(channels or [None], looks, strict=True))
 
 
 def shown_contrast(reader: NDTiffReader) -> dict[AxisValue | None, Limits]:

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.axis_order import axis_order
+from acqstream.arrays.channel_looks import CHANNEL, ChannelLook
+from acqstream.dataset.first_frames import FrameLooks
 from acqstream.dataset.frame_level import FrameLevel
 from acqstream.formats.ndtiff.mirror_records import read_records
 from acqstream.formats.ndtiff.reader import NDTiffReader
@@ -42,6 +44,7 @@ class NDTiffSource:
         self._readers = list(readers)
         self._full = self._readers[0]
         self._levels = [self._level(reader) for reader in self._readers]
+        self._looks = FrameLooks(self._full)
         self._lock = threading.Lock()  # for adding levels
 
     @property
@@ -72,6 +75,9 @@ class NDTiffSource:
     @property
     def display_settings(self) -> Mapping[str, Any]:
         return self._full.display_settings
+
+    def looks(self) -> Mapping[AxisValue | None, ChannelLook]:
+        return self._looks.find(self._levels[0].axis_values().get(CHANNEL, ()))
 
     @property
     def extent(self) -> str:

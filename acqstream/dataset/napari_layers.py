@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Any
 
 from numpy.typing import NDArray
 
-from acqstream.arrays.channel_looks import CHANNEL, channel_looks, contrast_of
+from acqstream.arrays.channel_looks import CHANNEL, ChannelLook, contrast_of, display_range
 from acqstream.dataset.dataset import Dataset
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.level_choice import level_arrays, small_array
@@ -37,11 +37,8 @@ def image_layers(dataset: Dataset, excluded: Collection[AxisValue | None] = ()) 
     """
     if not dataset.levels[0].item_count:
         return []
-    channels: Sequence[AxisValue] = dataset.levels[0].axis_values().get(CHANNEL, ())
-    looks = channel_looks(channels, dataset.summary_metadata, dataset.display_settings)
     layers: list[LayerData] = []
-    shown: Sequence[AxisValue | None] = channels or [None]
-    for channel, look in zip(shown, looks, strict=True):
+    for channel, look in dataset.channel_looks().items():
         if channel in excluded:
             continue
         source = LayerSource(dataset, channel)
@@ -52,11 +49,26 @@ def image_layers(dataset: Dataset, excluded: Collection[AxisValue | None] = ()) 
         }
         data = keywords.pop("data")
         if not keywords["rgb"]:
+            limits = look.limits or contrast_of(_any_picture(source))  # of other software's arrays
+            shown = display_range(replace(look, limits=limits), dataset.dtype, dataset.levels[0].source.bits)
             keywords["colormap"] = look.color
-            keywords["contrast_limits"] = look.limits or contrast_of(_any_picture(source))
-            keywords["blending"] = "additive" if channels else "translucent"
+            keywords["contrast_limits"] = (shown.start, shown.end)
+            keywords["blending"] = "translucent" if channel is None else "additive"
         layers.append((data, keywords, "image"))
     return layers
+
+
+def widen_ranges(viewer: Any) -> None:
+    """Let the sliders for the contrast of new layers reach all values: napari ends them at the limits of the layer."""
+    viewer.layers.events.inserted.connect(_widen)
+
+
+def _widen(event: Any) -> None:
+    source = event.value.metadata.get(METADATA_KEY)
+    if isinstance(source, LayerSource) and not event.value.rgb:
+        level, (start, end) = source.dataset.levels[0], event.value.contrast_limits
+        found = display_range(ChannelLook("", "", (start, end)), level.dtype, level.source.bits)
+        event.value.contrast_limits_range = (found.low, found.high)
 
 
 def data_of(source: LayerSource) -> dict[str, Any]:
@@ -84,10 +96,6 @@ def _fixed(source: LayerSource) -> dict[str, AxisValue]:
 
 
 def _any_picture(source: LayerSource) -> NDArray[Any]:
-    """The first frame of the channel that arrived; of arrays, the first picture, from a small level."""
-    if source.dataset.has_frames:
-        keys = source.dataset.keys()
-        key = next(key for key in keys if source.channel is None or key.get(CHANNEL) == source.channel)
-        return source.dataset.read_frame(key)
+    """The first picture, from a small level."""
     array: LevelArray = small_array(source.dataset, _fixed(source))
     return array[(0,) * len(array.outer) if array.layout.pixels else (0,) * max(0, array.ndim - 2)]

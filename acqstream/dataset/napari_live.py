@@ -6,7 +6,7 @@ from typing import Any
 
 from acqstream.arrays.channel_looks import CHANNEL
 from acqstream.dataset.dataset import Dataset
-from acqstream.dataset.napari_layers import METADATA_KEY, LayerSource, data_of, image_layers
+from acqstream.dataset.napari_layers import METADATA_KEY, LayerSource, data_of, image_layers, widen_ranges
 from acqstream.dataset.napari_newest import NewestFrame
 from acqstream.errors import DatasetError
 from acqstream.model.axes import AxisValue
@@ -23,6 +23,7 @@ class LiveLayers:
     def __init__(self, viewer: Any, dataset: Dataset, *, follow: bool = False) -> None:
         self._viewer = viewer
         self._dataset = dataset
+        widen_ranges(viewer)
         self._counts = self._count()
         self._shown = self._channels()
         self._newest = NewestFrame(viewer, dataset) if follow else None
@@ -67,7 +68,7 @@ class LiveLayers:
         keywords = data_of(source)
         if keywords["multiscale"] == layer.multiscale and len(keywords["axis_labels"]) == layer.ndim:
             layer.data = keywords["data"]
-            layer.scale, layer.translate = keywords["scale"], keywords["translate"]
+            layer.scale, layer.translate, layer.units = (keywords[name] for name in ("scale", "translate", "units"))
             return
         # a first lower level, or a new axis: a layer cannot become that
         position = self._viewer.layers.index(layer)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from acqstream.dataset.dataset import open_dataset
-from acqstream.dataset.napari_layers import LayerData, image_layers
+from acqstream.dataset.napari_layers import LayerData, image_layers, widen_ranges
 from acqstream.dataset.napari_live import start_timer
 from acqstream.dataset.napari_newest import NewestFrame
 from acqstream.errors import AcqStreamError
@@ -36,6 +37,9 @@ def read_layers(path: PathLike) -> list[LayerData]:
     """
     dataset = open_dataset(path)
     layers = image_layers(dataset)
+    napari = sys.modules.get("napari")  # not loaded: no window
+    if napari is not None and (viewer := napari.current_viewer()):
+        widen_ranges(viewer)
     if dataset.writing:
         start_timer(dataset)
     return layers or [_NO_LAYER]
@@ -44,6 +48,7 @@ def read_layers(path: PathLike) -> list[LayerData]:
 def show_layers(viewer: Any, path: PathLike, *, follow_links: bool = False, follow: bool = False) -> None:
     """Add the layers of `read_layers` to a viewer. follow: the sliders go to the newest frame, also later ones."""
     dataset = open_dataset(path, follow_links=follow_links)
+    widen_ranges(viewer)
     for data, keywords, _ in image_layers(dataset):
         viewer.add_image(data, **keywords)
     if dataset.writing:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.axis_order import POSITION
+from acqstream.arrays.channel_looks import ChannelLook
 from acqstream.arrays.frame_space import Coordinates, Place
 from acqstream.arrays.selection import as_slice
 from acqstream.errors import DatasetError
@@ -269,6 +270,9 @@ class Source(Protocol):
     @property
     def extent(self) -> str:
         """Its size as text for people."""
+
+    def looks(self) -> Mapping[AxisValue | None, ChannelLook]:
+        """Name, colour and contrast of each value of `channel` in levels[0]; of None without any. May read frames."""
 
     def axis_values(self) -> Mapping[str, Sequence[AxisValue]]: ...
     def refresh(self) -> list[dict[str, AxisValue]]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from acqstream.dataset.dataset import Dataset, open_dataset
-from acqstream.dataset.frame_level import FrameLevel
-from acqstream.dataset.frame_rows import frame_rows
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.optional import import_optional
 from acqstream.dataset.source import LevelLayout, LevelSource, X, Y
@@ -113,17 +111,12 @@ class Exporter:
         grid = ImageGrid(array.layout.outer)
         pixels = ome_pixels(dataset, array, grid)
         images = ome_images(dataset, array, grid)
-        source, stored = dataset.levels[0].source, {}
-        if isinstance(source, FrameLevel) and not array.layout.is_stitched:
-            stored = frame_rows(source.reader, source.frame_array(), array.layout)
-        is_whole = len(stored) in (0, len(images) * pixels.plane_count)
-        if not is_whole:
-            images = [replace(image, pages=own) for image, own in zip(images, grid.pages(stored), strict=True)]
         plane = array.shape[len(array.outer) :]
         levels = PlaneLevels(array, level_count(plane))
         levels.stored.update(_stored_levels(dataset, array, levels))
         tiles = TileEncoder(self.request.compression, self.request.tile)  # type: ignore[arg-type] # checked by the request
-        with self._new_file(out, array, 1 if is_whole and self.request.compression == "none" else 0) as target:
+        has_holes = any(len(set(image.pages)) < len(image.pages) for image in images)
+        with self._new_file(out, array, 1 if self.request.compression == "none" and not has_holes else 0) as target:
             write_ome_tiff(target, grid, levels, images, pixels, tiles=tiles, on_progress=self.on_progress)
         self._extra |= {"images": len(images), "levels": tuple(levels.shapes)}
 

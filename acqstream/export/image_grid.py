@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from acqstream.dataset.source import LevelAxis
@@ -48,19 +48,6 @@ class ImageGrid:
                 if axis is not None:
                     at[axis.name] = number
             yield tuple(at[axis.name] for axis in self.outer)
-
-    def pages(self, stored: Collection[tuple[int, ...]]) -> Iterator[list[int]]:
-        """Of each image, the page of each of its planes: those that are not stored share one, a blank one."""
-        count, blank = 0, -1
-        for image in self.images():
-            found = []
-            for position in self.planes(image):
-                is_new = position in stored or blank < 0
-                if position not in stored and is_new:
-                    blank = count
-                found.append(count if is_new else blank)
-                count += is_new
-            yield found
 
     def values(self, image: Sequence[int]) -> dict[str, AxisValue]:
         """The values of an image on `image_axes`."""

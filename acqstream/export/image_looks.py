@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from datetime import UTC, datetime
 
 from acqstream.arrays.axis_order import POSITION, TILE_AXES
 from acqstream.arrays.channel_looks import channel_looks
-from acqstream.arrays.frame_space import UM, Place, stage_reading
+from acqstream.arrays.frame_space import UM, Place, StageReading, stage_reading
 from acqstream.arrays.image_places import IMAGE_AXES
 from acqstream.arrays.position_names import position_names
 from acqstream.dataset.dataset import Dataset
@@ -44,9 +44,9 @@ def physical_steps(
 
 def ome_pixels(dataset: Dataset, array: LevelArray, grid: ImageGrid) -> OmePixels:
     """What all images share."""
-    axis = grid.axis("C")
-    channels = [] if axis is None else _labelled(dataset, axis)
-    looks = channel_looks(channels, dataset.summary_metadata, dataset.display_settings)
+    known, axis = dataset.channel_looks(), grid.axis("C")
+    values = known if axis is None else axis.values
+    looks = [known.get(value) or channel_looks([value], dataset.summary_metadata, {})[0] for value in values]
     return OmePixels(
         shape=array.shape[len(array.outer) :],
         dtype=array.dtype,
@@ -63,7 +63,9 @@ def ome_images(dataset: Dataset, array: LevelArray, grid: ImageGrid) -> list[Ome
 
     Frames say themselves when they were taken and where; of other arrays the place of the image is known.
     """
-    planes, begin_s = _planes(dataset, array, grid)
+    readings = [(at, stage_reading(meta)) for at, meta in dataset.levels[0].source.metadata(array.layout)]
+    planes, begin_s = _planes(readings, array, grid)
+    pages = _pages(grid, {at for at, _ in readings})
     axis = next((axis for axis in grid.image_axes if axis.name == POSITION), None)
     names = {} if axis is None else _position_names(dataset, axis)
     places = _places(dataset, array)
@@ -80,18 +82,33 @@ def ome_images(dataset: Dataset, array: LevelArray, grid: ImageGrid) -> list[Ome
         steps = {} if position is None else physical_steps(dataset, grid, position)
         own_planes = planes.get(at, [])
         if own_planes:
-            images.append(OmeImage(name, own_planes[0].stage, well, own_planes, _date(begin_s), steps))
+            images.append(OmeImage(name, pages[at], own_planes[0].stage, well, own_planes, _date(begin_s), steps))
             continue
         place = places.get(position) if TILE_AXES.isdisjoint(tile) else dataset.levels[0].place_of(**tile)
-        images.append(OmeImage(name, _middle(place, dataset, array), well, steps=steps))
+        images.append(OmeImage(name, pages[at], _middle(place, dataset, array), well, steps=steps))
     return images
 
 
+def _pages(grid: ImageGrid, stored: Set[tuple[int, ...]]) -> dict[tuple[int, ...], list[int]]:
+    """Number of the page of each plane, by position of its image. Missing frames of an image share a blank page.
+
+    stored: positions of frames; of arrays, which have none, each plane is stored. Bio-Formats refuses or scrambles
+    files where a plane has no page; tifffile refuses pages that images share.
+    """
+    pages: dict[tuple[int, ...], list[int]] = {}
+    count = 0
+    for image in grid.images():
+        frames = [at if not stored or at in stored else None for at in grid.planes(image)]
+        numbers = {frame: number for number, frame in enumerate(dict.fromkeys(frames), count)}
+        pages[image] = [numbers[frame] for frame in frames]
+        count += len(numbers)
+    return pages
+
+
 def _planes(
-    dataset: Dataset, array: LevelArray, grid: ImageGrid
+    readings: Sequence[tuple[tuple[int, ...], StageReading]], array: LevelArray, grid: ImageGrid
 ) -> tuple[dict[tuple[int, ...], list[OmePlane]], float | None]:
     """Planes by position of their image, each image's in order, and when the first was captured, in s since 1970."""
-    readings = [(at, stage_reading(meta)) for at, meta in dataset.levels[0].source.metadata(array.layout)]
     captures = [seen.capture_s for _, seen in readings if seen.capture_s is not None]
     begin_s = min(captures, default=None)
     names = [axis.name for axis in array.outer]

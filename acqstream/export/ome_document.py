@@ -56,18 +56,17 @@ class OmePlane:
 class OmeImage:
     """An image of `size_t` x `size_z` planes per channel. place is that of the stage, (x, y, z) in um.
 
-    well is a path such as "A/1"; planes are those with something to say; date is ISO 8601; steps are those of the
-    image alone, as in `OmePixels`. pages: that of each plane, (): they follow each other; planes without a frame share
-    one: Bio-Formats refuses files with fewer pages than planes.
+    pages: number of the page of each plane, in the order t, c, z. well is a path such as "A/1"; planes are those with
+    something to say; date is ISO 8601; steps are those of the image alone, as in `OmePixels`.
     """
 
     name: str
+    pages: Sequence[int]
     place: tuple[float | None, ...] = (None, None, None)
     well: str = ""
     planes: Sequence[OmePlane] = ()
     date: str = ""
     steps: Mapping[str, tuple[float, str]] = field(default_factory=dict)
-    pages: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +87,14 @@ class OmePixels:
 
     @property
     def plane_count(self) -> int:
-        """Planes of one image, each a page of the file."""
+        """Planes of one image."""
         return self.size_t * self.size_z * len(self.channels)
 
 
 def ome_xml(images: Sequence[OmeImage], pixels: OmePixels, creator: str) -> bytes:
     """The document in UTF-8. Character references such as &#181; would be ASCII, but Bio-Formats destroys them.
 
-    Pages follow image by image, in each t slowest, then c, then z. Raises UnsupportedFeature for a dtype without a
-    name in OME.
+    Raises UnsupportedFeature for a dtype without a name in OME.
     """
     root = ET.Element("OME", {"xmlns": NAMESPACE, "Creator": creator})
     if images and all(image.well for image in images):
@@ -149,13 +147,11 @@ def _add_image(root: ET.Element, number: int, image: OmeImage, pixels: OmePixels
         color = {"Color": _color(channel.color)} if samples == 1 else {}  # with one, ImageJ shows RGB in grey
         identity = {"ID": f"Channel:{number}:{at}", "SamplesPerPixel": str(samples)}
         ET.SubElement(element, "Channel", {**identity, **color, **names})
-    count = pixels.plane_count
-    for first, page, planes in _runs(image.pages) if image.pages else [(0, number * count, count)]:
-        of_channel, of_z = divmod(first, pixels.size_z)
-        of_time, of_channel = divmod(of_channel, len(pixels.channels))
-        firsts = {"FirstT": of_time, "FirstC": of_channel * samples, "FirstZ": of_z} if image.pages else {}
-        said = {name: str(at) for name, at in firsts.items()}
-        ET.SubElement(element, "TiffData", {**said, "IFD": str(page), "PlaneCount": str(planes)})
+    for first, page, count in _runs(image.pages):  # planes without a frame share a page
+        line, of_z = divmod(first, pixels.size_z)
+        of_time, of_channel = divmod(line, len(pixels.channels))
+        data = {"FirstT": of_time, "FirstC": of_channel * samples, "FirstZ": of_z, "IFD": page, "PlaneCount": count}
+        ET.SubElement(element, "TiffData", {name: str(value) for name, value in data.items()})
     for plane in image.planes or ([OmePlane((0, 0, 0), image.place)] if place else []):
         said = _positions(plane.stage, "Position")
         for name, seconds in (("DeltaT", plane.delta_s), ("ExposureTime", plane.exposure_s)):

@@ -57,23 +57,18 @@ def write_ome_tiff(
     tiles: TileEncoder,
     on_progress: Callable[[int, int], None],
 ) -> None:
-    """Write every plane of every image with its levels, in the order of `ome_xml`. Raises UnsupportedFeature."""
+    """Write the pages of all images with their levels, each once. Raises UnsupportedFeature."""
     import tifffile  # slow to import, and of no use to other verbs
 
     description: bytes | None = ome_xml(images, pixels, f"acqstream {__version__}")
     shapes = levels.shapes
-    total, done, written = len(images) * pixels.plane_count, 0, 0
+    total, done, n_pages = len(images) * pixels.plane_count, 0, 0
     dtype = levels.full.dtype.newbyteorder("<")
     photometric = "rgb" if len(shapes[0]) > 2 else "minisblack"
     with tifffile.TiffWriter(cast("IO[bytes]", file), bigtiff=True, byteorder="<") as writer:
-        for image, said in zip(grid.images(), images, strict=True):
-            for at, position in enumerate(grid.planes(image)):
-                done += 1
-                on_progress(done, total)
-                if said.pages and said.pages[at] != written:
-                    continue  # the blank page
-                written += 1
-                for number, shape in enumerate(shapes):
+        for at, image in zip(grid.images(), images, strict=True):
+            for page, position in zip(image.pages, grid.planes(at), strict=True):
+                for number, shape in enumerate(shapes if page == n_pages else ()):
                     writer.write(
                         _tiles(levels, position, number, tiles),
                         shape=shape,
@@ -91,7 +86,9 @@ def write_ome_tiff(
                         metadata=None,
                         contiguous=False,
                     )
+                n_pages, done = max(n_pages, page + 1), done + 1
                 description = None
+                on_progress(done, total)
 
 
 def _tiles(levels: PlaneLevels, position: tuple[int, ...], level: int, tiles: TileEncoder) -> Iterator[bytes]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,6 +116,7 @@ class _Recovery:
         self._journal = journal_file
         self._layout = ndtiff.NDTiffLayout(state.name, {})
         self._stacks = OpenStacks(Path(self._stack_folder))
+        self._names: dict[str, None] = {}  # of axes, in the order of entries
         self.report = RecoveryReport(folder)
 
     def run(self) -> RecoveryReport:
@@ -134,6 +136,7 @@ class _Recovery:
             indexed = self._count_named(entries, names, indexed)
             new_entries, index_end = b"", self._end_of_entry(entries, indexed)
             rest = self._index_from(index_end)
+            self._names = dict.fromkeys(itertools.chain.from_iterable(entries.axes[:indexed]))
             if indexed < len(frames) or len(records) < len(content.records) or rest.strip(b"\0"):
                 records, new_entries = self._settle(content, _records_of_first_frames(records, indexed), rest)
             unforced = entries.offsets[max(0, indexed - journal.MAX_UNFORCED_ENTRIES)] if indexed else 0
@@ -227,6 +230,7 @@ class _Recovery:
     def _settle(self, content: JournalContent, kept: NDArray[np.void], rest: bytes) -> tuple[NDArray[np.void], bytes]:
         """All records, of which the first `kept` stay, and the entries of the frames after these."""
         settled = Settlement(content, len(kept), read_damaged_index(rest), self._stacks, self._layout)
+        settled.names |= self._names
         settled.run()
         self.report.rolled_forward, self.report.records_added = settled.rolled_forward, settled.records_added
         self.report.records_cut, self.report.lost = len(settled.lost), settled.lost

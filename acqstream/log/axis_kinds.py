@@ -6,9 +6,10 @@ Readers sort the values of an axis and cannot sort a mixture (NDTiff: an axis mu
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from acqstream.errors import FrameRefused
-from acqstream.model.axes import Axes
+from acqstream.model.axes import Axes, axes_json_rows
 from acqstream.model.frame_run import FrameRun
 
 MAX_NAMES = 4096  # axis names of one dataset; a run has a few
@@ -53,6 +54,16 @@ class AxisKinds:
             for number, value in enumerate(column, frames.number):
                 if kinds.get(name) is not value.__class__:
                     self._check_new(name, kinds.get(name), value, number)
+
+    def in_order(self, frames: FrameRun) -> FrameRun:
+        """Frames that were checked, with their axes in the order in which the dataset got them.
+
+        tifffile warns of every index entry that has another order than the first one.
+        """
+        axes = {name: frames.axes[name] for name in self._kinds if name in frames.axes}
+        if tuple(axes) == tuple(frames.axes):
+            return frames
+        return replace(frames, axes=axes, axes_texts=axes_json_rows(axes, len(frames)))
 
     def learn(self, axes: Axes) -> None:
         """The axes of a frame that is in the dataset already; what was known before stays as it is."""

@@ -105,7 +105,7 @@ class Intake:
             frames = FrameRun.of([header])
             self._check(header)
             try:
-                return Slot(self, *self._open.reserve(self._open.place(frames)))
+                return Slot(self, *self._open.reserve(self._open.place(self._kinds.in_order(frames))))
             except BaseException:
                 self._give_back(frames)
                 raise
@@ -120,7 +120,7 @@ class Intake:
             frames = FrameRun.of([header])
             self._check(header)
             try:
-                placement = self._open.place(frames)
+                placement = self._open.place(self._kinds.in_order(frames))
                 # Only the producer's checksum shows a change of the pixels before or after the write.
                 if not (placement.packed or header.checksum is None or address_of(pixels) % BLOCK_BYTES):
                     self._adopt(placement, pixels, release)
@@ -176,6 +176,7 @@ class Intake:
                 return None
             slot = None
             try:
+                frames = self._kinds.in_order(frames)
                 place = self._open.reserve_run(frames) or self._open.reserve_run(frames)  # in a group of its own
                 slot = Slot(self, *place) if place is not None else None
             except FrameRefused:

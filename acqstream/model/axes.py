@@ -96,6 +96,12 @@ def axes_json(axes: Axes) -> bytes:
     return (_template(tuple(axes)) % tuple(values)).encode("ascii")
 
 
+def in_order(axes: Axes, names: dict[str, None]) -> dict[str, AxisValue]:
+    """The axes in the order of `names`, to which those that are new are added."""
+    names |= dict.fromkeys(axes)
+    return {name: axes[name] for name in names if name in axes}
+
+
 def axes_json_rows(columns: Mapping[str, Sequence[AxisValue]], count: int) -> list[bytes]:
     """`axes_json` of each of the `count` rows of these columns (good ones)."""
     texts = []

@@ -13,6 +13,8 @@ from typing import Any
 
 from aiohttp import web
 
+from acqstream.arrays.frame_space import UM_BY_UNIT
+from acqstream.dataset.source import X, Y
 from acqstream.errors import FrameNotFound
 from acqstream.model.axes import AxisValue
 from acqstream.web.answers import NO_CACHE, Body, absent, send
@@ -30,7 +32,7 @@ MAX_VALUES = 2000  # of an axis, in an answer
 MAX_AXES = 16
 FACTS_HEADER = "Acqstream-Picture"
 MAX_VALUE_FRAMES = 6  # the page shows as many channels in one picture
-_RESERVED = frozenset({"max", "low", "high"})
+_RESERVED = frozenset({"max", "low", "high", "auto"})
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _PLACE = re.compile(r"0|[1-9][0-9]{0,9}")
 
@@ -103,14 +105,17 @@ def describe(shelf: DatasetShelf, folder: Path) -> dict[str, Any]:
     with shelf.borrow(folder) as source:
         shape, dtype, bits = source.shape()
         axes = {name: _values(values) for name, values in source.axes().items()}
-        looks = [{"name": look.name, "color": look.color} for look in source.looks()]
+        looks = [{"name": look.name, "color": look.color, "limits": look.limits} for look in source.looks().values()]
+        known = {axis: source.spacing(axis) for axis in (*axes, Y, X)}
+        (y, y_um), (x, x_um) = ((known[axis].step, UM_BY_UNIT.get(known[axis].unit)) for axis in (Y, X))
         return {
             "format": source.format,
             "count": source.count,
             "shape": shape,
             "dtype": dtype,
             "bits": bits,
-            "pixel_um": source.pixel_um(),
+            "pixel_um": None if y_um is None or x_um is None else (y * y_um, x * x_um),
+            "distances": {axis: found for axis, found in known.items() if found.unit and axis in axes},
             "axes": axes,
             "channels": looks,
         }
@@ -170,7 +175,7 @@ def _asked(request: web.Request, folder: Path) -> PreviewRequest:
         raise _BadQuery(f"max must be from {MIN_SIDE} to {MAX_SIDE}")
     if limits is not None and not (all(map(math.isfinite, limits)) and limits[0] < limits[1]):
         raise _BadQuery("low must be less than high")
-    return PreviewRequest(folder, axes, max_side, limits)
+    return PreviewRequest(folder, axes, max_side, limits, is_auto="auto" in query)
 
 
 def _asked_values(request: web.Request) -> PixelRequest:

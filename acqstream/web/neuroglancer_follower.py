@@ -30,16 +30,19 @@ def fetch(url: str) -> dict[str, Any] | None:
 
 
 def merged(current: dict[str, Any], new: dict[str, Any], last: dict[str, Any] | None) -> dict[str, Any]:
-    """The state to show: new sources, and the newest index if the viewer still shows the one shown last.
+    """The state to show: new sources and contrast, and the newest index if the viewer still shows the one shown last.
 
-    Everything else, such as contrast and the place in the picture, stays as the person at the viewer has it.
+    What the person at the viewer has changed, such as a shader or the place in the picture, stays.
     """
     if last is None or not current.get("layers"):
         return new
     state = dict(current)
     state["dimensions"] = new["dimensions"]
+    shaders = [layer["shader"] for layer in last["layers"]]
     state["layers"] = [
-        {**layer, "source": newer["source"]}
+        {**layer, "source": newer["source"], "shader": newer["shader"]}
+        if layer.get("shader") in shaders
+        else {**layer, "source": newer["source"]}
         for layer, newer in zip(_with_new(current["layers"], new["layers"]), new["layers"], strict=True)
     ]
     names = list(new["dimensions"])

@@ -68,7 +68,7 @@ def state_url(client: str, state: dict[str, Any]) -> str:
 
 
 def _layers(full: ArraySpec, source: str, name: str, sizes: dict[str, int]) -> Sequence[dict[str, Any]]:
-    layer: dict[str, Any] = {"type": "image", "source": f"{source}|zarr3:", "blend": "additive"}
+    layer: dict[str, Any] = {"type": "image", "source": f"{source}|zarr3:", "blend": "additive", "opacity": 1}
     if SAMPLE in sizes:
         colours = {"channelDimensions": {"c^": [1, ""]}, "shader": _COLOUR_SHADER}
         return [{**layer, **colours, "name": name}]

@@ -18,12 +18,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.arrays.channel_looks import ChannelLook, channel_looks
-from acqstream.arrays.frame_space import UM_BY_UNIT, SpaceEvidence, frame_space
+from acqstream.arrays.channel_looks import CHANNEL, ChannelLook
 from acqstream.dataset.dataset import Dataset, open_dataset
+from acqstream.dataset.first_frames import FrameLooks
+from acqstream.dataset.frame_level import FrameLevel
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.level_choice import level_arrays, small_array, small_factors
-from acqstream.dataset.source import X, Y
+from acqstream.dataset.source import Spacing, X, Y
 from acqstream.errors import DatasetError, FrameNotFound, UnknownFormat, UnsupportedFeature
 from acqstream.formats.ndtiff.completion import dataset_id
 from acqstream.formats.ndtiff.pixels import StoredFrame
@@ -34,7 +35,6 @@ from acqstream.web.thinned_picture import MAX_BYTES, ChunkedPlane, ThinnedPictur
 
 MAX_FRAME_BYTES = 2**28  # of a compressed frame, which is decoded whole
 MAX_WALK = 4000  # frames that are looked at, from the newest back, for one of a channel and plane
-_CHANNEL = "channel"
 _OVERVIEW_SIDE = 1024
 _MAX_DOCUMENTS = 64  # looked at for each picture; chunks may lie beside them
 _MAX_CHUNK_BYTES = 2**27  # which is unpacked whole
@@ -82,11 +82,11 @@ class PictureSource(Protocol):
     def value(self, place: FramePlace, y: int, x: int) -> list[int | float]:
         """The stored value at a pixel, of RGB three values; empty outside of the frame. Raises DatasetError."""
 
-    def pixel_um(self) -> tuple[float, float] | None:
-        """Distance of two stored pixels along (y, x) in um; None where it is not known."""
+    def spacing(self, axis: str) -> Spacing:
+        """Of the stored pixels along y and x, and of the values of an axis."""
 
-    def looks(self) -> Sequence[ChannelLook]:
-        """Names and colours of the channels, in the order of `axes`."""
+    def looks(self) -> Mapping[AxisValue | None, ChannelLook]:
+        """Names, colours and contrast by channel, in the order of `axes`; of None without any."""
 
     def close(self) -> None: ...
 
@@ -130,8 +130,8 @@ class FramePictures:
 
     def __init__(self, reader: NDTiffReader) -> None:
         self._reader = reader
-        self._axes: tuple[int, dict[str, Sequence[AxisValue]]] = (-1, {})
-        self._first_metadata: dict[str, Any] = {}
+        self._level = FrameLevel(reader, reader, follows_links=False)
+        self._looks = FrameLooks(reader)
         self._identity = ""  # of the dataset: another one may have its name, its folder and its places
 
     @property
@@ -142,12 +142,7 @@ class FramePictures:
         self._reader.refresh()
 
     def axes(self) -> dict[str, Sequence[AxisValue]]:
-        count, axes = self._axes
-        if count != len(self._reader):  # sorting the values of a million frames takes a while
-            count = len(self._reader)
-            axes = {**self._reader.axis_values()}
-            self._axes = count, axes
-        return axes
+        return self._level.axis_values()
 
     def shape(self) -> tuple[tuple[int, ...], str, int | None]:
         if not len(self._reader):
@@ -190,15 +185,11 @@ class FramePictures:
             return []
         return _values_of(self._reader.read_rows(place.number, y, y + 1)[0, x])
 
-    def pixel_um(self) -> tuple[float, float] | None:
-        if not self._first_metadata and len(self._reader):
-            self._first_metadata = self._reader.read_metadata(0)
-        space = frame_space((), self._reader.summary_metadata, SpaceEvidence(first=self._first_metadata))
-        return None if space.pixel_um is None else (space.pixel_um, space.pixel_um)
+    def spacing(self, axis: str) -> Spacing:
+        return self._level.spacing(axis)
 
-    def looks(self) -> Sequence[ChannelLook]:
-        channels = self.axes().get(_CHANNEL, ())
-        return channel_looks(channels, self._reader.summary_metadata, self._reader.display_settings)
+    def looks(self) -> Mapping[AxisValue | None, ChannelLook]:
+        return self._looks.find(self.axes().get(CHANNEL, ()))
 
     def _stored(self, place: FramePlace) -> StoredFrame:
         _, stored = self._reader.stored_frame(place.number)
@@ -233,7 +224,8 @@ class ArrayPictures:
         level = self._dataset.levels[0]
         sizes = dict(zip(level.axes, level.shape, strict=True))
         shape = tuple(sizes[name] for name in ("y", "x", "c") if name in sizes)
-        return shape, str(level.dtype), 8 * level.dtype.itemsize if level.dtype.kind == "u" else None
+        bits = level.source.bits or 8 * level.dtype.itemsize
+        return shape, str(level.dtype), bits if level.dtype.kind == "u" else None
 
     def find(self, fixed: Mapping[str, AxisValue]) -> FramePlace:
         key = {}
@@ -282,17 +274,11 @@ class ArrayPictures:
                 return []
             return _values_of(array[(*_position(array, place), y, x)])
 
-    def pixel_um(self) -> tuple[float, float] | None:
-        level = self._dataset.levels[0]
-        spaces = dict(zip(level.axes, zip(level.scale, level.units, strict=True), strict=True))
-        (y, y_unit), (x, x_unit) = spaces[Y], spaces[X]
-        if y_unit not in UM_BY_UNIT or x_unit not in UM_BY_UNIT:
-            return None
-        return y * UM_BY_UNIT[y_unit], x * UM_BY_UNIT[x_unit]
+    def spacing(self, axis: str) -> Spacing:
+        return self._dataset.levels[0].source.spacing(axis)
 
-    def looks(self) -> Sequence[ChannelLook]:
-        channels = self.axes().get(_CHANNEL, ())
-        return channel_looks(channels, self._dataset.summary_metadata, self._dataset.display_settings)
+    def looks(self) -> Mapping[AxisValue | None, ChannelLook]:
+        return self._dataset.channel_looks()
 
     def close(self) -> None:
         self._dataset.close()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from acqstream.arrays.channel_looks import CHANNEL
 from acqstream.web.answers import tag_of
 from acqstream.web.dataset_shelf import DatasetShelf
 from acqstream.web.picture import PictureFacts, facts_of, jpeg_bytes, picture_ratio, small_picture
@@ -26,12 +27,16 @@ MIN_SIDE, MAX_SIDE = 64, 2048
 
 @dataclass(frozen=True, slots=True)
 class PreviewRequest:
-    """fixed: values of axes, as text; others are those of the newest frame. limits: black and white; None: chosen."""
+    """fixed: values of axes, as text; others are those of the newest frame. limits: black and white.
+
+    None: those of the channel, or with is_auto of the frame.
+    """
 
     folder: Path
     fixed: tuple[tuple[str, str], ...]
     max_side: int
     limits: tuple[float, float] | None
+    is_auto: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,7 @@ class _Drawing:
         self._picture: ThinnedPicture | None = None
         self._lent = ExitStack()  # the source, so that it is not closed between two parts
         self._bits: int | None = None
+        self._limits = request.limits
 
     def find(self, newest: _Newest | None) -> tuple[FramePlace, int]:
         """The frame, and how many there are."""
@@ -86,6 +92,9 @@ class _Drawing:
         if self._picture is None:
             source = self._lent.enter_context(self._shelf.borrow(self.request.folder))
             self._picture, self._bits = source.picture(self._place), source.shape()[2]
+            if self._limits is None and not self.request.is_auto:
+                look = source.looks().get(self._place.key.get(CHANNEL))
+                self._limits = None if look is None else look.limits
         return next(self._picture.parts, None)
 
     def close(self) -> None:
@@ -96,7 +105,7 @@ class _Drawing:
         """The picture, after all parts."""
         assert self._picture is not None
         request, place, pixels, steps = self.request, self._place, self._picture.pixels, self._picture.steps
-        facts = facts_of(pixels, self._bits, request.limits)
+        facts = facts_of(pixels, self._bits, self._limits)
         jpeg = jpeg_bytes(small_picture(pixels, facts.low, facts.high, request.max_side))
         ratio = picture_ratio(pixels.shape, request.max_side)
         steps = steps[0] * ratio, steps[1] * ratio

@@ -14,7 +14,9 @@ from pathlib import Path
 from acqstream.arrays.array_plan import planned_spec
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.axis_order import TIME, Z
+from acqstream.arrays.channel_looks import CHANNEL
 from acqstream.dataset.array_space import ArraySpace
+from acqstream.dataset.first_frames import FrameLooks
 from acqstream.errors import ConfigError, CorruptDataset, DatasetError
 from acqstream.formats.ndtiff import FORMAT
 from acqstream.formats.ndtiff.completion import dataset_id
@@ -68,6 +70,7 @@ class ServedDataset:
         self.identity = dataset_id(self._full.container).replace("-", "").lower() or self.content_identity
         self._pixels = FramePixels(self._readers, cache, f"{self.content_identity} {path.name}")
         self._history = FrameHistory(self._full)
+        self._looks = FrameLooks(self._full)
         self._spaces: dict[int, ArraySpace] = {}  # by identity of the places
         self._arrays: OrderedDict[tuple[object, ...], ServedArray] = OrderedDict()
 
@@ -171,7 +174,9 @@ class ServedDataset:
         planned = planned_spec(replace(placed.plan, mosaic=placed.mosaic), self._full.summary_metadata)
         labels = {**planned.labels, **placed.places.labels()}
         shown = [name for name in planned.axes if name not in fixed]
-        planned = _spaced(planned, placed, self._space(placed)).of_image(fixed).ordered(shown)
+        (spaced,) = self._space(placed).look([planned], placed.mosaic)
+        looks = tuple(self._looks.find(placed.values.get(CHANNEL, ())).values())
+        planned = replace(spaced, axis_values=placed.values, looks=looks).of_image(fixed).ordered(shown)
         values = {name: planned.axis_values[name] for name in planned.axis_values if name in shown}
         shown_axes = tuple(name for name in planned.shown_axes if name in shown)
         planned = replace(planned, shown_axes=shown_axes, axis_values=values)
@@ -268,9 +273,3 @@ def _fixed_places(placed: PlacedArray, fixed: Mapping[str, str]) -> dict[str, in
             return None
         found[name] = at
     return found
-
-
-def _spaced(planned: ArraySpec, placed: PlacedArray, space: ArraySpace) -> ArraySpec:
-    """The array with the space that its frames show, and the values of this snapshot."""
-    (found,) = space.look([planned], placed.mosaic)
-    return replace(found, axis_values=placed.values)

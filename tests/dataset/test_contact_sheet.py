@@ -94,7 +94,7 @@ def test_a_scale_bar_where_the_size_of_a_pixel_is_known(
 
 
 def test_a_sheet_shows_the_pictures_side_by_side(tmp_path: Path) -> None:
-    """Left black, right white; a hot pixel does not set the contrast."""
+    """Left black, right in the colour of the channel; a hot pixel does not set the contrast."""
     folder = Folder(tmp_path / "data")
     frame = np.full((300, 600), 1000, "<u2")
     frame[:, 300:] = 1200
@@ -112,7 +112,20 @@ def test_a_sheet_shows_the_pictures_side_by_side(tmp_path: Path) -> None:
     first = row[6 : 6 + SIDE, 0]
     assert set(first[: SIDE // 2 - 1]) == {0}
     assert set(first[SIDE // 2 + 1 :]) <= {254, 255}
-    assert np.array_equal(row[12 + SIDE : 12 + 2 * SIDE, 0], first)
+    for begin, color in ((6, (255, 255, 255)), (12 + SIDE, (0xF0, 0x3C, 0xF4))):  # of the first two places
+        assert np.abs(row[begin : begin + SIDE] - first[:, None] / 255 * color).max() <= 2
+
+
+def test_a_sheet_has_the_contrast_of_the_display_settings(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "data")
+    frame = np.repeat(np.array([[150, 300, 350, 600]], "<u2"), 60, axis=1)[[0] * 240]
+    folder.add({"channel": "GFP"}, frame)
+    (folder.path / "display_settings.txt").write_text('{"GFP": {"Color": -65281, "Min": 100, "Max": 600}}')
+    with acqstream.open(folder.path) as ds:
+        save_contact_sheet(ds, tmp_path / "sheet.png")
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        row = np.asarray(sheet)[60, 6 : 6 + SIDE : 60]
+    assert row.tolist() == [[25, 0, 25], [102, 0, 102], [127, 0, 127], [255, 0, 255]]
 
 
 @pytest.mark.parametrize("name", ["java_pyramid_u16", "java_pyramid_rgb_odd", "java_rgb", "py_string_axes", "py_uint8"])

@@ -254,7 +254,7 @@ def test_types_that_ome_lacks() -> None:
 
 def test_names_with_control_characters_stay_xml() -> None:
     pixels = OmePixels((4, 5), np.dtype("u1"), 1, 1, [OmeChannel("a\x00\x1b<&", "#ff0000")], {"X": (0.0, "um")})
-    root = ET.fromstring(ome_xml([OmeImage("\ud800\U0001f52c")], pixels, "test"))
+    root = ET.fromstring(ome_xml([OmeImage("\ud800\U0001f52c", [0])], pixels, "test"))
     assert [one.get("Name") for one in root] == ["\U0001f52c"]
     channel = root.find("ome:Image/ome:Pixels/ome:Channel", OME)
     assert channel is not None
@@ -274,7 +274,7 @@ def test_names_with_control_characters_stay_xml() -> None:
 )
 def test_lengths_are_in_um_and_times_in_s(role: str, step: tuple[float, str], expected: dict[str, str]) -> None:
     pixels = OmePixels((4, 5), np.dtype("u1"), 1, 1, [OmeChannel("a", "#ff0000")], {role: step})
-    given = ET.fromstring(ome_xml([OmeImage("a")], pixels, "test")).find("ome:Image/ome:Pixels", OME)
+    given = ET.fromstring(ome_xml([OmeImage("a", [0])], pixels, "test")).find("ome:Image/ome:Pixels", OME)
     assert given is not None
     assert {name: text for name, text in given.attrib.items() if name.startswith(("Physical", "Time"))} == expected
 
@@ -291,7 +291,7 @@ def test_planes_without_a_frame_share_a_blank_page(tmp_path: Path, channels: int
     names = sorted({at[2] for at in stored})
     report = export(tmp_path / "cells", "ome-tiff")
     with tifffile.TiffFile(report.path) as file:
-        assert len(file.pages) == len(stored) + 1
+        assert len(file.pages) == len(stored) + 2  # one blank page in each image
         for position in (0, 1):
             expected = array[position][times][:, names]
             np.testing.assert_array_equal(file.series[position].asarray().reshape(expected.shape), expected)

@@ -19,6 +19,7 @@ from acqstream.dataset.napari_reader import show_layers
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, STACK, Folder, image
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of
+from tests.log.make_frames import dim_frame, start_log
 
 pytestmark = [
     pytest.mark.slow,
@@ -111,11 +112,51 @@ def test_names_colours_contrast_and_places(viewer: Any, tmp_path: Path) -> None:
     assert (dapi.name, gfp.name) == ("cells DAPI", "cells GFP")
     assert np.allclose(dapi.colormap.map(np.array([1.0]))[0, :3], (0, 0, 1))
     assert tuple(dapi.contrast_limits) == (10, 500)
-    assert np.allclose(gfp.contrast_limits, np.percentile(image(1), (0.1, 99.9)))
+    low, high = np.percentile([image(1), image(1)], (0.1, 99.9))
+    assert tuple(gfp.contrast_limits) == (np.floor(low), np.ceil(high))
     assert tuple(map(str, dapi.units)) == ("micrometer",) * 3
     assert tuple(dapi.scale) == (4.0, 0.5, 0.5)
     assert tuple(dapi.translate) == (-6.0, 0.0, 0.0)
     assert dapi.axis_labels == ("z", "y", "x")
+
+
+@pytest.mark.parametrize("way", ["plugin", "show_layers", "grown"])
+def test_frames_of_12_bits_are_visible(viewer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """Between the limits they are bright, and the slider reaches all values of 12 bits."""
+    frames = [
+        dim_frame(n, {"time": n // 2, "channel": n % 2}, **{"ElapsedTime-ms": 250.0 * (n // 2)}) for n in range(6)
+    ]
+    summary = {"ChNames": ["DAPI", "Cy5"], "PixelSizeUm": 0.5}
+    with start_log(tmp_path / "cells", summary=summary) as log:
+        for frame in frames[: 1 if way == "grown" else 6]:
+            log.append(frame.header, frame.image)
+        assert log.wait_for_published(log.received)
+        monkeypatch.setattr(napari, "current_viewer", lambda: viewer if way == "plugin" else None)
+        if way == "plugin":
+            monkeypatch.setattr("acqstream.dataset.napari_reader.start_timer", lambda _dataset: None)
+            viewer.open(tmp_path / "cells", plugin=PLUGIN)
+        else:
+            show_layers(viewer, tmp_path / "cells")
+        (live,) = live_layers(viewer)
+        for frame in frames[log.received :]:
+            log.append(frame.header, frame.image)
+        assert log.wait_for_published(6)
+        live.update()
+    assert [layer.name for layer in viewer.layers] == ["cells DAPI", "cells Cy5"]
+    for layer, color in zip(viewer.layers, (0x4393FF, 0xF03CF4), strict=True):
+        picture = shown(layer).astype(float)
+        low, high = layer.contrast_limits
+        assert ((picture - low) / (high - low)).clip(0, 1).mean() * 255 > 100
+        assert 100 <= low < high <= 611
+        assert layer.contrast_limits_range == [0, 4095]
+        assert np.allclose(
+            layer.colormap.map(np.array([1.0]))[0, :3] * 255, [color >> 16, color >> 8 & 255, color & 255]
+        )
+        assert (tuple(layer.scale), [*map(str, layer.units)]) == (
+            (0.25, 0.5, 0.5),
+            ["second", "micrometer", "micrometer"],
+        )
+        assert layer.axis_labels == ("time", "y", "x")
 
 
 def test_the_sliders_choose_the_frame(viewer: Any) -> None:

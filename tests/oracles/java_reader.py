@@ -64,26 +64,22 @@ def _jars() -> Path:
     if all((folder / name).is_file() for name in JARS):
         return folder
     goal = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
-    command: list[str | Path] = [
-        tool("mvn"),
-        "-B",
-        "-q",
-        "-Dstyle.color=never",
-        "-f",
-        POM,
-        goal,
-        f"-DoutputDirectory={folder}",
-    ]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise JavaUnavailable(f"mvn did not fetch the Java library within {FETCH_TIMEOUT_S} s") from error
-    if done.returncode != 0:
-        lines = [line for line in done.stdout.splitlines() if line.strip()] or ["no output"]
-        raise JavaUnavailable(f"mvn cannot fetch the Java library: {lines[0][:300]}")
+    fetch_by_maven(["-f", POM, goal, f"-DoutputDirectory={folder}"], "the Java library")
     missing = [name for name in JARS if not (folder / name).is_file()]
     assert not missing, f"{POM.name} and JARS disagree: {missing} not in {folder}"
     return folder
+
+
+def fetch_by_maven(words: Sequence[str | Path], what: str) -> None:
+    """Run Maven with these words. Raises JavaUnavailable."""
+    command: list[str | Path] = [tool("mvn"), "-B", "-q", "-Dstyle.color=never", *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise JavaUnavailable(f"mvn did not fetch {what} within {FETCH_TIMEOUT_S} s") from error
+    if done.returncode != 0:
+        lines = [line for line in done.stdout.splitlines() if line.strip()] or ["no output"]
+        raise JavaUnavailable(f"mvn cannot fetch {what}: {lines[0][:300]}")
 
 
 def tool(name: str) -> str:

@@ -97,6 +97,13 @@ class NeuroglancerPage:
         found: NDArray[Any] = pixels[..., 0] << 8 | pixels[..., 1]
         return found
 
+    def state(self, state: Mapping[str, Any], shape: Sequence[int]) -> NDArray[np.uint8]:
+        """What the page shows of a state, (y, x, 3), on a screen of this shape."""
+        shot = self._folder / "shot.png"
+        self._ask("show_state", state, [shape[1], shape[0]], str(shot))
+        with Image.open(shot) as image:
+            return np.asarray(image.convert("RGB"))
+
     def _ask(self, *words: object) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -51,6 +51,16 @@ def show(viewer: Any, source: str, view: dict[str, Any], size: list[int], out: s
         state.show_axis_lines = state.show_scale_bar = state.show_default_annotations = False
         state.position = view["position"]
         state.cross_section_scale = view["zoom"]
+    return _screenshot(viewer, size, out)
+
+
+def show_state(viewer: Any, state: dict[str, Any], size: list[int], out: str) -> dict[str, Any]:
+    """Show a complete state, and write what the browser shows to the PNG `out`."""
+    viewer.set_state(state)
+    return _screenshot(viewer, size, out)
+
+
+def _screenshot(viewer: Any, size: list[int], out: str) -> dict[str, Any]:
     shots: list[Any] = []
     thread = threading.Thread(target=lambda: shots.append(viewer.screenshot(size=size)), daemon=True)
     thread.start()
@@ -69,7 +79,7 @@ def main() -> None:
         for line in sys.stdin:
             name, *arguments = json.loads(line)
             try:
-                answer: dict[str, Any] = {"found": {"show": show}[name](viewer, *arguments)}
+                answer: dict[str, Any] = {"found": globals()[name](viewer, *arguments)}
             except Exception as error:  # noqa: BLE001 - the caller raises it
                 answer = {"error": f"{type(error).__name__}: {error}"}
             sys.stdout.write(json.dumps(answer) + "\n")

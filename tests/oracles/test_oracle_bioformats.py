@@ -18,6 +18,7 @@ from tests.oracles.java_reader import JavaUnavailable
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow, pytest.mark.timeout_s(400)]  # the first run fetches 43 MB
 
+HOLES = {1, 3, 4, 6}
 Found = dict[tuple[str, int, int], dict[str, Any]]
 
 
@@ -37,6 +38,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, (well, channel) in enumerate(itertools.product(["A1_0", "B2_0"], ["DAPI", "µ"])):
         wells.add({"position": well, "channel": channel}, image(number, (600, 1030)))
     export(wells.path, "ome-tiff", folder / "wells.ome.tif")
+    holes = Folder(folder / "holes")
+    for number, (position, channel, z) in enumerate(itertools.product(["P0", "P1"], ["a", "b"], range(2))):
+        if number not in HOLES:
+            holes.add({"position": position, "channel": channel, "z": z}, image(number, (600, 1030)))
+    export(holes.path, "ome-tiff", folder / "holes.ome.tif")
     return folder
 
 
@@ -80,6 +86,19 @@ def test_colours(found: Found) -> None:
     if not line["interleaved"]:
         expected = expected.transpose(0, 3, 1, 2)
     assert planes(line) == sums(expected[None, None])
+
+
+def test_missing_frames_of_an_image_share_a_page(folder: Path, found: Found) -> None:
+    with tifffile.TiffFile(folder / "holes.ome.tif") as file:
+        assert len(file.pages) == 8 - len(HOLES) + 2
+        for number, series in enumerate(file.series):
+            for level, own in enumerate(series.levels):
+                array = own.asarray()
+                assert planes(found["holes.ome.tif", number, level]) == sums(array[None])
+                for c, z in np.ndindex(2, 2):
+                    at = 4 * number + 2 * c + z
+                    assert array[c, z].any() == (at not in HOLES)
+                    assert level or at in HOLES or np.array_equal(array[c, z], image(at, (600, 1030)))
 
 
 def test_images_and_levels_of_a_plate(folder: Path, found: Found) -> None:

@@ -114,6 +114,13 @@ def test_a_viewer_that_shows_the_newest_frame_follows():
     assert found["layers"] == [{"name": "cells", "source": "http://a/g=5", "shader": "mine"}]
 
 
+def test_a_viewer_whose_shader_was_not_changed_gets_the_new_contrast():
+    new = state(5, [1.0, 1.0, 4.0])
+    new["layers"][0]["shader"] = "better"  # type: ignore[index]
+    found = merged(state(3, [7.0, 8.0, 2.0]), new, state(3, [1.0, 1.0, 2.0]))
+    assert found["layers"] == [{"name": "cells", "source": "http://a/g=5", "shader": "better"}]
+
+
 def test_a_viewer_that_was_moved_stays_where_it_is():
     found = merged(state(3, [7.0, 8.0, 0.0]), state(5, [1.0, 1.0, 4.0]), state(3, [1.0, 1.0, 2.0]))
     assert found["position"] == [7.0, 8.0, 0.0]

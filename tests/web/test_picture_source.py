@@ -54,7 +54,7 @@ def test_the_newest_frame_with_these_axes(folder: Path, fixed: Mapping[str, Any]
     assert np.array_equal(source.picture(place).complete(), frame_at(**expected).image)
     assert source.shape() == ((32, 48), "uint16", 12)
     assert source.axes() == {"time": [0, 1, 2], "channel": ["DAPI", "GFP"], "z": [0, 1, 2, 3]}
-    assert [look.name for look in source.looks()] == ["DAPI", "GFP"]
+    assert [look.name for look in source.looks().values()] == ["DAPI", "GFP"]
     source.close()
 
 
@@ -73,22 +73,22 @@ def test_stored_values(folder: Path) -> None:
     image = frame_at(time=2, channel="DAPI", z=3).image
     assert [source.value(place, y, x) for y, x in ((0, 0), (31, 47))] == [[image[0, 0]], [image[31, 47]]]
     assert [source.value(place, y, x) for y, x in ((32, 0), (0, 48), (-1, 0))] == [[], [], []]
-    assert (source.picture(place).steps, source.pixel_um()) == ((1, 1), None)
+    assert (source.picture(place).steps, source.spacing("x").unit) == ((1, 1), "")
     source.close()
 
 
 def test_the_size_of_a_pixel_comes_from_the_first_frame(tmp_path: Path) -> None:
     write_log(tmp_path / "cells", [frame_of(0, axes={"time": 0}, metadata={"PixelSizeUm": 0.325})])
     source = open_pictures(tmp_path / "cells")
-    assert source.pixel_um() == (0.325, 0.325)
+    assert source.spacing("y") == source.spacing("x") == (0.0, 0.325, "um")
     source.close()
 
 
 def test_colours_of_channels(folder: Path) -> None:
     source = open_pictures(folder)
-    assert [look.color for look in source.looks()] == ["#4393ff", "#00ff00"]  # as in OME-Zarr
+    assert [look.color for look in source.looks().values()] == ["#4393ff", "#00ff00"]  # as in OME-Zarr
     (folder / "display_settings.txt").write_text(json.dumps({"GFP": {"Color": -65281}}))
-    assert [look.color for look in source.looks()] == ["#4393ff", "#ff00ff"]
+    assert [look.color for look in source.looks().values()] == ["#4393ff", "#ff00ff"]
     source.close()
 
 
@@ -123,7 +123,7 @@ def test_tiles_are_one_picture(tmp_path: Path) -> None:
     place = source.find({})
     assert source.value(place, 45, 53) == [frames[4].image[5, 3]]
     assert [source.value(place, y, x) for y, x in ((79, 149), (80, 0), (0, 150))] == [[0], [], []]
-    assert (picture.steps, source.pixel_um()) == ((1, 1), None)
+    assert (picture.steps, source.spacing("x").unit) == ((1, 1), "")
     source.close()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from acqstream.arrays.channel_looks import ChannelLook
 from acqstream.errors import CorruptDataset
 from acqstream.web.picture_source import FramePlace
 from acqstream.web.previews import MAX_IN_PROGRESS, MAX_KEPT_BYTES, Preview, PreviewRequest, Previews
@@ -67,6 +68,9 @@ class CountedFrames:
         for _ in range(self.n_parts):
             self.n_read += 1
             yield 7
+
+    def looks(self) -> dict[None, ChannelLook]:
+        return {None: ChannelLook("", "#ffffff", (5.0, 500.0))}
 
     def shape(self) -> tuple[tuple[int, ...], str, int | None]:
         return (64, 64), "uint16", 12
@@ -160,9 +164,13 @@ def test_a_picture_is_kept_for_who_asks_later() -> None:
         frames.newest = 9
         assert (await previews.get(asked(fixed=(("time", "3"),)))).tag == first.tag
         assert (await previews.get(asked(fixed=(("time", "4"),)))).tag != first.tag
-        assert (await previews.get(asked(fixed=(("time", "3"),), limits=None))).tag != first.tag
+        stated = await previews.get(asked(fixed=(("time", "3"),), limits=None))
+        own = await previews.get(asked(fixed=(("time", "3"),), limits=None, is_auto=True))
+        assert len({first.tag, stated.tag, own.tag}) == 3
+        assert (stated.facts.low, stated.facts.high) == (5, 500)  # of the channel
+        assert (own.facts.low, own.facts.high) == (own.facts.auto_low, own.facts.auto_high) != (5, 500)
 
-    assert run(frames, body).n_rendered == 3
+    assert run(frames, body).n_rendered == 4
 
 
 def test_pictures_that_are_kept_are_bounded() -> None:

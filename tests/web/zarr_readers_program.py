@@ -103,6 +103,8 @@ def napari(url: str, out: str) -> dict[str, Any]:
         "names": [layer.name for layer in layers],
         "scales": [layer.scale.tolist() for layer in layers],
         "axes": [list(layer.axis_labels) for layer in layers],
+        "limits": [list(layer.contrast_limits) for layer in layers],
+        "colors": [(255 * layer.colormap.map(np.array([1.0]))[0, :3]).tolist() for layer in layers],
         "units": [[str(unit) for unit in layer.units] for layer in layers],
     }
 

@@ -29,7 +29,7 @@ from acqstream.integrity.facts.entries import has_pixel_type, own_entry_agrees
 from acqstream.integrity.facts.stacks import OpenStacks, stored_checksum
 from acqstream.log import journal
 from acqstream.log.journal_file import JournalContent
-from acqstream.model.axes import axes_json, check_axes
+from acqstream.model.axes import axes_json, check_axes, in_order
 from acqstream.model.metadata import time_in_text
 from acqstream.storage.read_file import ReadFile
 
@@ -44,12 +44,14 @@ class Settlement:
     """Call `run`; then records and entries follow those that were kept.
 
     content is the journal, of which the first `kept` records stay; old are the entries of the index behind those that
-    agree. lost are numbers whose record is intact and whose pixels or metadata are not.
+    agree. names: of axes, in the order that entries have. lost are numbers whose record is intact and whose pixels or
+    metadata are not.
     """
 
     def __init__(
         self, content: JournalContent, kept: int, old: DamagedIndex, stacks: OpenStacks, layout: NDTiffLayout
     ) -> None:
+        self.names: dict[str, None] = {}
         self._content = content
         self._kept = kept
         self._old = old
@@ -180,7 +182,7 @@ class Settlement:
             metadata_checksum=xxhash.xxh3_64_intdigest(metadata),
             time_ns=time_in_text(metadata),
         )
-        entry = encode_entry(axes_json(check_axes(axes)), name, page, kind, page.metadata_bytes - 1)
+        entry = encode_entry(self._text(axes), name, page, kind, page.metadata_bytes - 1)
         self._add(self._next, place, record, self._old.entry(row) if row >= 0 else entry)
         self.records_added += 1
         return True
@@ -202,12 +204,16 @@ class Settlement:
             if axes is not None:
                 try:
                     kind = int(record["pixel_type"])
-                    return encode_entry(axes_json(check_axes(axes)), name, page, kind, page.metadata_bytes - 1)
+                    return encode_entry(self._text(axes), name, page, kind, page.metadata_bytes - 1)
                 except _NOT_OURS:
                     return None
         return next(
             (self._old.entry(row) for row in self._rows.get(place, ()) if self._is_proved(file, row, record)), None
         )
+
+    def _text(self, axes: dict[str, Any]) -> bytes:
+        """The axes as the log puts them into an entry: in one order."""
+        return axes_json(in_order(check_axes(axes), self.names))
 
     def _is_proved(self, file: ReadFile, row: int, record: np.void) -> bool:
         """Return True if an old entry has the kind, the metadata and the axes of a record; its page is damaged."""

@@ -32,6 +32,7 @@ from acqstream.integrity.repair.rebuilt_frame import RebuiltFrame, entry_of, key
 from acqstream.integrity.repair.repair_report import LevelReport
 from acqstream.log.journal import RECORD_DTYPE
 from acqstream.log.journal_file import JournalContent
+from acqstream.model.axes import in_order
 from acqstream.model.units import count_text
 from acqstream.storage.json_file import read_small_file
 from acqstream.storage.read_file import ReadFile
@@ -95,6 +96,9 @@ class _Rebuild:
         self._report = LevelReport(str(folder))
         self._old = _read_if_there(folder / INDEX_NAME)
         self._index: DamagedIndex = read_damaged_index(self._old or b"")
+        self._names = (
+            dict.fromkeys(self._index.axes(0)) if self._index.names else {}
+        )  # of axes, in the order of entries
         self._frames: list[RebuiltFrame] = []
         self._losses = RebuildLosses(self._index, self._report)
         self._conflicts: list[RebuiltFrame] = []  # page and entry have different axes
@@ -213,7 +217,7 @@ class _Rebuild:
             return True
         if found is not None and found.axes is not None and has_pixel_type(found.page, kind, length):
             self._losses.drop([row], "does not agree with the journal and the page at its place")
-            entry = entry_of(found, found.axes, name, kind, spaced=False)
+            entry = entry_of(found, in_order(found.axes, self._names), name, kind, spaced=False)
             self._frames.append(RebuiltFrame(name, offset, entry))
             return True
         if is_same_kind and _is_readable(self._index, self._level, file, row):
@@ -251,7 +255,7 @@ class _Rebuild:
             frame = RebuiltFrame(name, offset, b"", found=found)
             if found.axes is not None:
                 spaced = is_spaced(file.read(found.page.metadata, found.metadata_bytes))
-                axes = on_level(found.axes, self._level)
+                axes = in_order(on_level(found.axes, self._level), self._names)
                 frame.entry = entry_of(found, axes, name, found.pixel_type, spaced=spaced)
                 frame.found = None
         if doubt:

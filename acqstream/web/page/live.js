@@ -19,7 +19,7 @@ export class LivePicture {
     this.isLive = true;
     this.isAuto = false;
     this.isComposite = false; // fixed.channel is the one whose contrast is shown then
-    this.limits = null; // black and white of each channel, kept
+    this.limits = {}; // black and white of channels, as a person chose them
     this.drawn = []; // what the picture is made of: name and facts of each channel
     this.onDraw = () => {};
     this.facts = null;
@@ -53,7 +53,7 @@ export class LivePicture {
     this.isComposite = false;
     this.drawn = [];
     this.isLive = true;
-    this.limits = null;
+    this.limits = {};
     this.facts = null;
     this.describedMs = 0;
     this.changes += 1;
@@ -100,8 +100,9 @@ export class LivePicture {
   query(channel) {
     const query = new URLSearchParams({ max: MAX_SIDE });
     for (const [axis, value] of Object.entries(this.fixed)) query.set(axis, axis === "channel" ? channel : value);
-    const limits = this.limits?.[channel ?? ""];
-    if (!this.isAuto && limits) {
+    const limits = this.limits[channel ?? ""];
+    if (this.isAuto) query.set("auto", 1);
+    else if (limits) {
       query.set("low", limits[0]);
       query.set("high", limits[1]);
     }
@@ -132,20 +133,13 @@ export class LivePicture {
     const canvas = $("picture");
     drawComposite(canvas, loaded);
     $("no-picture").hidden = true;
-    for (const { channel, facts } of loaded) this.keepLimits(channel, facts);
     const { facts } = loaded.find((one) => one.channel === this.fixed.channel) ?? loaded[0];
     canvas.dataset.number = facts.number;
     this.facts = facts;
-    this.drawn = loaded.map(({ name, facts }) => ({ name, facts }));
+    this.drawn = loaded.map(({ channel, name, facts }) => ({ channel, name, facts }));
     this.missing = pictures.filter((one) => !one.image).map((one) => one.name);
     this.showFacts(facts);
     this.onDraw();
-  }
-
-  // The first picture of a channel sets its contrast, which then stays: a change is seen as a change.
-  keepLimits(channel, facts) {
-    this.limits ??= {};
-    if (!this.limits[channel ?? ""] || this.isAuto) this.limits[channel ?? ""] = [facts.low, facts.high];
   }
 
   showNothing(text) {
@@ -171,7 +165,7 @@ export class LivePicture {
       const value = facts.axes[slider.dataset.axis];
       const place = this.values(slider.dataset.axis).indexOf(value);
       if (document.activeElement !== slider && place >= 0) slider.value = place;
-      if (value !== undefined) setText(slider.parentElement.querySelector("output"), value);
+      if (value !== undefined) setText(slider.parentElement.querySelector("output"), value + this.distance(slider.dataset.axis, place));
     }
   }
 
@@ -202,8 +196,9 @@ export class LivePicture {
   }
 
   setAuto(isAuto) {
+    if (isAuto) this.limits = {};
+    else if (this.isAuto) for (const { channel, facts } of this.drawn) this.limits[channel ?? ""] = [facts.low, facts.high];
     this.isAuto = isAuto;
-    if (isAuto) this.limits = null;
     this.changes += 1;
   }
 
@@ -211,10 +206,15 @@ export class LivePicture {
     const low = Number($("low").value);
     const high = Math.max(low + 1, Number($("high").value));
     this.isAuto = false;
-    this.limits ??= {};
     this.limits[this.fixed.channel ?? ""] = [low, high];
     if (this.facts) this.showContrast(this.facts);
     this.changes += 1;
+  }
+
+  // Where a value of an axis lies; "" where that is not known.
+  distance(axis, place) {
+    const [start, step, unit] = this.described.distances[axis] ?? [];
+    return unit && place >= 0 ? ` · ${Number((start + place * step).toPrecision(6))} ${unit.replace("um", "µm")}` : "";
   }
 
   values(axis) {
