@@ -123,9 +123,7 @@ def test_names_colours_contrast_and_places(viewer: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", ["plugin", "show_layers", "grown"])
 def test_frames_of_12_bits_are_visible(viewer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """Between the limits they are bright, and the slider reaches all values of 12 bits."""
-    frames = [
-        dim_frame(n, {"time": n // 2, "channel": n % 2}, **{"ElapsedTime-ms": 250.0 * (n // 2)}) for n in range(6)
-    ]
+    frames = [dim_frame(n, {"time": n // 2, "channel": n % 2}, elapsed_ms=250 * (n // 2)) for n in range(6)]
     summary = {"ChNames": ["DAPI", "Cy5"], "PixelSizeUm": 0.5}
     with start_log(tmp_path / "cells", summary=summary) as log:
         for frame in frames[: 1 if way == "grown" else 6]:

@@ -74,9 +74,9 @@ def frame_of(
     return Frame(header, image, {**(metadata or {}), **time, "Axes": axes})
 
 
-def dim_frame(number: int, axes: Axes, shape: Sequence[int] = (40, 48), **metadata: Any) -> Frame:
+def dim_frame(number: int, axes: Axes, shape: Sequence[int] = (40, 48), elapsed_ms: float = 0) -> Frame:
     """A frame of 12 bits with values from 100 to 611, as of most cameras in most samples."""
-    frame = frame_of(number, shape, axes=axes, bits=12, metadata=metadata, checksum=False)
+    frame = frame_of(number, shape, axes=axes, bits=12, metadata={"ElapsedTime-ms": elapsed_ms}, checksum=False)
     frame.image[...] = frame.image // 8 + 100
     return frame
 

@@ -37,7 +37,7 @@ VISIBLE = 40  # of 255, on average
 def write(data: Path) -> None:
     with start_log(data / "cells", summary=SUMMARY, memory_bytes=2**24) as log:
         for number, place in enumerate(PLACES):
-            frame = dim_frame(number, place, SHAPE)
+            frame = dim_frame(number, place, SHAPE, elapsed_ms=250 * (number // 4))
             log.append(frame.header, frame.image)
 
 
@@ -50,7 +50,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     finish(run_of(data / "cells", {"format": "ome-zarr", "levels": 1}, "ome-zarr"))
     with start_log(data / "growing", summary=SUMMARY, memory_bytes=2**24) as log, web_thread(data) as site:
         for number, place in enumerate(PLACES):
-            frame = dim_frame(number, place, SHAPE)
+            frame = dim_frame(number, place, SHAPE, elapsed_ms=250 * (number // 4))
             frame.image[...] *= number > 3  # the first time is black
             log.append(frame.header, frame.image)
             wait_for(log, lambda: log.cursors().published > number)  # noqa: B023
