@@ -189,13 +189,16 @@ def frame_space(
 class _Shown:
     """What frames show of an axis. distance: None where they lie unevenly; uneven: where they lie then, by place.
 
-    start: where the first place lies, None: by its integer. is_own: positions have spacings of their own.
+    start: where the first place lies, None: by its integer. is_own: positions have spacings of their own. is_few: they
+    are too few to show a distance.
     """
 
     distance: Distance | None
     uneven: Mapping[int, float] = field(default_factory=dict)
+    unit: str = SECOND
     start: float | None = None
     is_own: bool = False
+    is_few: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +234,8 @@ def _shown_plans(evidence: SpaceEvidence, placed: Mapping[str, PlacedValues]) ->
     first = next((seen.capture_s for _, seen in evidence.times), None)
     interval = _interval(evidence.times, placed[TIME], first)
     times = {value: _interval(own, placed[TIME], first) for value, (_, own) in positions.items()}
-    known = [one for one in (interval, *times.values()) if one is not None]
-    interval = known[0] if known else None
+    known = [one for one in (interval, *times.values()) if one is not None and not one.is_few]
+    interval = known[0] if known else interval
     own_times: dict[AxisValue, OwnSpacing] = {}
     if any(one.distance for one in known) and any(_differ(one.distance, known[0].distance) for one in known):
         own_times = {
@@ -257,7 +260,7 @@ class _AxisEvidence:
         """The order of evidence; None if the axis has no one distance."""
         if self._is_declared:
             return None if self._asked_here is None else (self._asked_here, "declared")
-        if self.shown is not None:
+        if self.shown is not None and not self.shown.is_few:
             return None if self.shown.distance is None else (self.shown.distance, "frames")
         if self._asked is not None:
             return None if self._asked_here is None else (self._asked_here, "summary")
@@ -265,7 +268,12 @@ class _AxisEvidence:
 
     def doubt(self) -> str:
         """What the frames contradict, with both numbers; else empty."""
-        if self.shown is None or self._asked is None or not _differ(self.shown.distance, self._asked_here):
+        if (
+            self.shown is None
+            or self.shown.is_few
+            or self._asked is None
+            or not _differ(self.shown.distance, self._asked_here)
+        ):
             return ""
         who = "the axis is declared with" if self._is_declared else "the summary says"
         uneven = "lie unevenly" if not self.shown.is_own else "differ between positions"
@@ -281,7 +289,7 @@ class _AxisEvidence:
             known = self.shown.uneven
             count = max(known, default=-1) + 1
             is_whole = values is None or len(known) == sum(value is not None for value in values)
-            return (SECOND, tuple(known.get(at) for at in range(count))) if count and is_whole else None
+            return (self.shown.unit, tuple(known.get(at) for at in range(count))) if count and is_whole else None
         if asked is None or values is None or len(values) > MAX_COORDINATES:
             return None
         return asked[1], tuple(value * asked[0] if isinstance(value, int) else None for value in values)
@@ -340,7 +348,10 @@ def _z_slope(found: Sequence[Readings], along: PlacedValues) -> tuple[float | No
     if not has_moved(stacks, 2):
         return None, None
     slope = even_distance(stacks, _z_tolerance)
-    return slope, _Shown(None if slope is None else (abs(slope), UM))
+    if slope is None:
+        uneven = dict(stacks[0]) if all(stack == stacks[0] for stack in stacks) else {}
+        return None, _Shown(None, uneven, UM)
+    return slope, _Shown((abs(slope), UM))
 
 
 def _interval(seen_times: Readings, along: PlacedValues, first: float | None) -> _Shown | None:
@@ -352,12 +363,13 @@ def _interval(seen_times: Readings, along: PlacedValues, first: float | None) ->
     has_captures = bool(captures) and len(captures) == len(seen_times)
     read = captures if has_captures else [(at, seen.time_s) for at, seen in seen_times if seen.time_s is not None]
     times = [(at, time) for value, time in read if (at := along.place(value)) is not None]
-    if not has_moved([times], MIN_TIMES):
+    if not has_moved([times], 2):
         return None
-    interval = even_times(times)
+    is_few = not has_moved([times], MIN_TIMES)
+    interval = None if is_few else even_times(times)
     begin = (read[0][1] if first is None else first) if has_captures else 0.0  # since 1970
     if interval is None:
-        return _Shown(None, {at: round(time - begin, 9) for at, time in times})
+        return _Shown(None, {at: round(time - begin, 9) for at, time in times}, is_few=is_few)
     first, start = min(times)
     return _Shown((interval, SECOND), start=round(start - begin - first * interval, 9))
 

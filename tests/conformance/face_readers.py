@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import re
 import warnings
@@ -23,10 +24,11 @@ import xarray
 
 import acqstream
 from acqstream.cli.main import main
-from acqstream.dataset.napari_layers import image_layers
+from acqstream.dataset.napari_layers import image_layers, widen_ranges
 from tests.web.web_process import web_thread
 
 with warnings.catch_warnings(action="ignore"):  # of its own libraries
+    from napari.components import ViewerModel
     from napari.layers import Layer
 
 _UM = {"micrometer": 1.0, "um": 1.0, "µm": 1.0, "nm": 1e-3, "nanometer": 1e-3, "m": 1e6}
@@ -221,9 +223,15 @@ def reader(path: Path) -> list[Said]:
     with acqstream.open(path) as ds:
         level = ds.levels[0]
         place = dict(zip(level.axes, level.translation, strict=True))
-        distances = _known([*level.axes], [*level.scale], [*level.units])
-        places = level.places or [(place.get("z", 0.0), place["y"], place["x"])]
-        return [Said(distances, first) for first in places]
+        first = (place.get("z", 0.0), place["y"], place["x"])
+        if "position" not in level.axes:
+            return [Said(_known([*level.axes], [*level.scale], [*level.units]), first)]
+        found = []
+        for value, own in zip(ds.axes["position"], level.places or itertools.repeat(first), strict=False):
+            spacings = [level.spacing_of(axis, value) for axis in level.axes]
+            known = _known([*level.axes], [one.step for one in spacings], [one.unit for one in spacings])
+            found.append(Said(known, own))
+        return found
 
 
 def info(path: Path) -> list[Said]:
@@ -243,7 +251,9 @@ def to_xarray(path: Path) -> list[Said]:
 def napari(path: Path) -> list[Said]:
     """As napari takes our layers, without a window."""
     with acqstream.open(path) as ds:
-        layers = [Layer.create(*layer) for layer in image_layers(ds)]
+        viewer = ViewerModel()
+        widen_ranges(viewer)
+        layers = [viewer.add_layer(Layer.create(*layer)) for layer in image_layers(ds)]
         names = list(layers[0].axis_labels)
         said = Said(_known([*names], [*layers[0].scale], [str(unit) for unit in layers[0].units]))
         place = dict(zip(names, layers[0].translate, strict=True))

@@ -112,9 +112,9 @@ def affine(text: str, x: float, y: float, stage_at: tuple[float, float] = (100.0
     )
 
 
-def at(x: float, y: float, *, every: float | None = None, planes: bool = True, **more: Any) -> Image:
+def at(x: float, y: float, *, z: float = 7, every: float | None = None, planes: bool = True, **more: Any) -> Image:
     """An image whose middle lies there, with planes 2 um and times so many s apart."""
-    first = (7.0, y - MIDDLE[0] * 0.5, x - MIDDLE[1] * 0.5)
+    first = (z, y - MIDDLE[0] * 0.5, x - MIDDLE[1] * 0.5)
     outer = ({} if every is None else {"time": every}) | ({"z": 2.0} if planes else {})
     return Image(distances={**outer, **PIXELS}, first=first, stage=(x, y), **more)
 
@@ -257,7 +257,7 @@ RUNS: dict[str, OddRun] = {
         order=("time",),
         sizes={"time": 1},
         metadata=stage,
-        images=(at(100, 50, planes=False),),
+        images=(at(100, 50, z=0, planes=False),),  # a plane lies at its own z in no stack
     ),
     "an axis of its own": OddRun(order=("dose", "z"), sizes={"dose": 3, "z": 2}, metadata=stage, images=(at(100, 50),)),
     "resumed": OddRun(**FIVE, ends="resumed", images=(at(100, 50, every=5.0, times=(0.0, 5.0, 10.0, 15.0)),)),
@@ -284,7 +284,7 @@ RUNS: dict[str, OddRun] = {
         **TWO_SITES,
         values={"position": [*SITES]},
         metadata=lambda place: stage(place) if place["position"] == "site-a" else {"PixelSizeUm": 0.5},
-        images=(at(100, 50), Image(distances=PIXELS)),
+        images=(at(100, 50), Image(distances=ALL)),
     ),
     "sites with plans of their own": OddRun(
         order=("position", "time", "z"),
