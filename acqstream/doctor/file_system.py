@@ -10,6 +10,7 @@ from pathlib import Path
 
 from acqstream.doctor.examination import Examination
 from acqstream.doctor.verdict import CheckVerdict, ok, problem, warning
+from acqstream.errors import FULL_DISK_ERRNOS
 from acqstream.storage.disk import LocalDisk
 from acqstream.storage.platform import FILES
 
@@ -34,6 +35,7 @@ _NO_HOLES = ("exfat", "fuse.exfat")
 _IN_MEMORY = ("tmpfs", "ramfs")
 _BY_PROGRAM = ("fuse", "fuseblk")  # FUSE: NTFS and exFAT of older systems, and all kinds of folders
 _GOOD = ("ext4", "xfs", "NTFS")
+_QUOTAS = {"quota", "usrquota", "grpquota", "usrjquota", "grpjquota"}  # options of a mount
 _BLOCK_BYTES = 4096
 
 
@@ -61,6 +63,8 @@ def gather(examination: Examination) -> FileSystemFacts:
             tried.run(folder)
     except OSError as error:
         tried.failure = f"cannot {tried.step}: {error.strerror or error}"
+        if error.errno in FULL_DISK_ERRNOS and (quota := quota_text(examination.data)):
+            tried.failure = f"{tried.failure}; {quota}"
     return FileSystemFacts(
         kind=kind,
         is_remote=is_remote,
@@ -139,7 +143,8 @@ def judge(facts: FileSystemFacts) -> CheckVerdict:
     good = [one for one in _GOOD if one.lower() not in facts.kind.lower().replace("fuseblk", "ntfs")]
     remedy = f"Use a local disk with {', '.join(good[:-1])} or {good[-1]}, and copy datasets afterwards."
     if facts.failure:
-        return problem(f"{kind}: {facts.failure}. Nothing can be recorded there.", "Look at the disk, or use another.")
+        what = "Ask for a larger quota" if "quota" in facts.failure else "Look at the disk"
+        return problem(f"{kind}: {facts.failure}. Nothing can be recorded there.", f"{what}, or use another disk.")
     if facts.is_remote:
         return problem(f"{kind} is on the network: a cut cable or a busy server stops the recording.", remedy)
     if facts.kind.lower() in _SMALL_FILES:
@@ -163,16 +168,33 @@ def judge(facts: FileSystemFacts) -> CheckVerdict:
     return ok(f"{kind} takes direct writes and reserves space.")
 
 
+def quota_text(folder: Path) -> str:
+    """The quota that leaves less than the disk has, or that cannot be read here, for people; empty without one."""
+    free, quotas = FILES.free_bytes(str(folder)), FILES.quotas(str(folder))
+    if tight := [one.name for one in quotas if one.free_bytes is not None and one.free_bytes <= free]:
+        return f"the quota of {tight[0]} leaves no more"
+    hidden = [one.name for one in quotas if one.free_bytes is None]
+    if not quotas:
+        hidden = sorted({option.partition("=")[0] for option in _mount(folder)[1]} & _QUOTAS)
+    return f"there are quotas that cannot be read here: {', '.join(hidden)}" if hidden else ""
+
+
 def _kind(folder: Path) -> tuple[str, bool]:
     """The name of the file system that holds the folder, and whether it is on the network."""
+    kind, options = _mount(folder)
+    return kind, kind.lower() in _NETWORK or "remote" in options
+
+
+def _mount(folder: Path) -> tuple[str, list[str]]:
+    """The name of the file system that holds the folder, and the options of its mount."""
     import psutil
 
     real = os.path.realpath(folder)
     mounts = [one for one in psutil.disk_partitions(all=True) if _contains(one.mountpoint, real)]
     if not mounts:
-        return "", real.startswith("\\\\")  # a share of Windows without a drive
+        return "", ["remote"] * real.startswith("\\\\")  # a share of Windows without a drive
     mount = max(mounts, key=lambda one: len(one.mountpoint))
-    return mount.fstype, mount.fstype.lower() in _NETWORK or "remote" in mount.opts.split(",")
+    return mount.fstype, mount.opts.split(",")
 
 
 def _contains(mountpoint: str, path: str) -> bool:

@@ -30,9 +30,11 @@ TRIAL_BYTES = 512 * 2**20  # xfs takes no less than 300 MiB
 
 
 class LoopDisk:
-    """A new file system, mounted at `place` while used as a context manager. kind is ext4, xfs, btrfs or tmpfs."""
+    """A new file system, mounted at `place` while used as a context manager. kind is ext4, xfs, btrfs, vfat, exfat or
+    tmpfs; quota: a mount option of ext4 and xfs.
+    """
 
-    def __init__(self, kind: str, image: Path, place: Path, size_bytes: int) -> None:
+    def __init__(self, kind: str, image: Path, place: Path, size_bytes: int, quota: str = "") -> None:
         self.place = place
         self._image = image
         place.mkdir()
@@ -40,10 +42,11 @@ class LoopDisk:
         if kind == "tmpfs":
             self._mounting = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(place)]
             return
-        self._mounting = ["mount", "-o", "loop", str(image), str(place)]
+        self._mounting = ["mount", "-o", "loop" + (quota and f",{quota}"), str(image), str(place)]
         with image.open("wb") as file:
             file.truncate(size_bytes)
-        _run(*_MAKERS[kind], str(image))
+        making = ["-O", "quota,project", "-E", f"quotatype={quota}"] if quota and kind == "ext4" else []
+        _run(*_MAKERS[kind], *making, str(image))
 
     def mount(self) -> None:
         _run(*self._mounting)
