@@ -23,6 +23,8 @@ _MAKERS = {
     "ext4": ["mkfs.ext4", "-q", "-F", "-m", "0"],
     "xfs": ["mkfs.xfs", "-q", "-f"],
     "btrfs": ["mkfs.btrfs", "-q", "-f"],
+    "exfat": ["mkfs.exfat"],
+    "vfat": ["mkfs.vfat"],
     "tmpfs": [],
 }
 COMMAND_S = 60
@@ -42,7 +44,8 @@ class LoopDisk:
         if kind == "tmpfs":
             self._mounting = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(place)]
             return
-        self._mounting = ["mount", "-o", "loop" + (quota and f",{quota}"), str(image), str(place)]
+        by_program = ["-t", "exfat-fuse"] if kind == "exfat" and shutil.which("mount.exfat-fuse") else []
+        self._mounting = ["mount", *by_program, "-o", "loop" + (quota and f",{quota}"), str(image), str(place)]
         with image.open("wb") as file:
             file.truncate(size_bytes)
         making = ["-O", "quota,project", "-E", f"quotatype={quota}"] if quota and kind == "ext4" else []
