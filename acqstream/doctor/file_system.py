@@ -143,8 +143,7 @@ def judge(facts: FileSystemFacts) -> CheckVerdict:
     good = [one for one in _GOOD if one.lower() not in facts.kind.lower().replace("fuseblk", "ntfs")]
     remedy = f"Use a local disk with {', '.join(good[:-1])} or {good[-1]}, and copy datasets afterwards."
     if facts.failure:
-        what = "Ask for a larger quota" if "quota" in facts.failure else "Look at the disk"
-        return problem(f"{kind}: {facts.failure}. Nothing can be recorded there.", f"{what}, or use another disk.")
+        return problem(f"{kind}: {facts.failure}. Nothing can be recorded there.", "Look at the disk, or use another.")
     if facts.is_remote:
         return problem(f"{kind} is on the network: a cut cable or a busy server stops the recording.", remedy)
     if facts.kind.lower() in _SMALL_FILES:
@@ -171,9 +170,9 @@ def judge(facts: FileSystemFacts) -> CheckVerdict:
 def quota_text(folder: Path) -> str:
     """The quota that leaves less than the disk has, or that cannot be read here, for people; empty without one."""
     free, quotas = FILES.free_bytes(str(folder)), FILES.quotas(str(folder))
-    if tight := [one.name for one in quotas if one.free_bytes is not None and one.free_bytes <= free]:
-        return f"the quota of {tight[0]} leaves no more"
-    hidden = [one.name for one in quotas if one.free_bytes is None]
+    if tight := [name for name, left in quotas.items() if left is not None and left <= free]:
+        return f"the quota of {tight[0]} leaves no more: ask for a larger one"
+    hidden = [name for name, left in quotas.items() if left is None]
     if not quotas:
         hidden = sorted({option.partition("=")[0] for option in _mount(folder)[1]} & _QUOTAS)
     return f"there are quotas that cannot be read here: {', '.join(hidden)}" if hidden else ""

@@ -12,15 +12,13 @@ from acqstream.storage.platform import FILES
 NAME = "free space"
 _LOW_BYTES, _WARN_BYTES = 2e9, 20e9  # without a planned camera
 _GOOD_S = 3600.0
-_REMEDY = "Delete or move datasets, or use another disk"
+_REMEDY = "Delete or move datasets, or use another disk."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeSpaceFacts:
-    """free_bytes: for this user; reserve_bytes: of those, what the daemon keeps free; low_s: where it warns.
-
-    quota: see `quota_text`.
-    """
+    """free_bytes: for this user; reserve_bytes: of those, what the daemon keeps free; low_s: where it warns;
+    quota: `quota_text`."""
 
     free_bytes: int
     reserve_bytes: int = 0
@@ -44,16 +42,15 @@ def judge(facts: FreeSpaceFacts) -> CheckVerdict:
     """Compare the space with the camera, or with what a short run needs."""
     usable = max(0, facts.free_bytes - facts.reserve_bytes)
     what = f"{usable / 1e9:,.1f} GB can be recorded{facts.quota and f' ({facts.quota})'}"
-    remedy = f"{_REMEDY}{facts.quota and ', or ask for a larger quota'}."
     if facts.wanted_bytes_per_s:
         lasts_s = usable / facts.wanted_bytes_per_s
         what = f"{what}, {_duration(lasts_s)} of this camera."
         if lasts_s < facts.low_s:
-            return problem(what, remedy)
-        return warning(what, remedy) if lasts_s < _GOOD_S else ok(what)
+            return problem(what, _REMEDY)
+        return warning(what, _REMEDY) if lasts_s < _GOOD_S else ok(what)
     if usable < _LOW_BYTES:
-        return problem(f"{what}.", remedy)
-    return warning(f"{what}.", remedy) if usable < _WARN_BYTES else ok(f"{what}.")
+        return problem(f"{what}.", _REMEDY)
+    return warning(f"{what}.", _REMEDY) if usable < _WARN_BYTES else ok(f"{what}.")
 
 
 def _duration(seconds: float) -> str:

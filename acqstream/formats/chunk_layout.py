@@ -61,10 +61,9 @@ class Plan:
         """Bytes of all items, and of all shards as if they were full. A size that is not known yet is that of one."""
         items = shards = 0
         for spec in self.levels:
-            found = zip(spec.shape, spec.shard_shape or spec.chunk_shape, strict=True)
-            sides = [(size or side, side) for size, side in found]
-            items += math.prod(size for size, _ in sides) * spec.dtype.itemsize
-            shards += math.prod(-(-size // side) * side for size, side in sides) * spec.dtype.itemsize
+            pairs = [*zip(spec.shape, spec.shard_shape or spec.chunk_shape, strict=True)]
+            items += math.prod(size or side for size, side in pairs) * spec.dtype.itemsize
+            shards += math.prod(-(-size // side) * side or side for size, side in pairs) * spec.dtype.itemsize
         return items, shards
 
     def member(self, position: Sequence[int]) -> Position:

@@ -232,7 +232,8 @@ class MirrorView(RangeView):
 
     @property
     def bytes_per_frame(self) -> float:
-        return self._mirror.bytes_per_frame if self._mirror is not None else 0.0
+        one = self._mirror
+        return one.assembly.bytes_per_frame * one.space_bound.file_share if one is not None else 0.0
 
     @property
     def waiting(self) -> int:

@@ -72,18 +72,10 @@ class OpenMirror:
         announced = empty_levels(self.levels, axis) if axis is not None else self.levels
         if not chunk_format.announces_indices:
             announced = _unannounced(chunk_format.layout(spaced, options), full.outer)
-        self.space_bound = SpaceBound(
-            source.disk, str(container.parent), f"mirror {container.name}", budget.keep_free_bytes
-        )
+        disk, name = source.disk, source.dataset.name
+        self.space_bound = SpaceBound(disk, str(container.parent), f"mirror {container.name}", budget.keep_free_bytes)
         self._writer = open_publisher(
-            chunk_format,
-            container,
-            spaced,
-            options,
-            source.disk,
-            announced=announced,
-            name=source.dataset.name,
-            space_bound=self.space_bound,
+            chunk_format, container, spaced, options, disk, announced=announced, name=name, bound=self.space_bound
         )
         self._announced = existing_shapes(chunk_format.open, container, announced)  # of all levels
         self._synced_chunks = 0
@@ -100,11 +92,6 @@ class OpenMirror:
             slabs=chunk_plan.need.slabs,
             growth=None if axis is None else _growth(chunk_plan, axis, self._announced, mosaic),
         )
-
-    @property
-    def bytes_per_frame(self) -> float:
-        """Bytes of the disk that a frame, or a tile, takes in all levels, by what was stored so far."""
-        return self.assembly.bytes_per_frame * self.space_bound.file_share
 
     def is_ready(self, row: int) -> bool:
         """Return whether the slabs of a frame are in memory; False for one that `make_ready` refuses."""

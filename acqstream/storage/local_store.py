@@ -30,8 +30,8 @@ class LocalStore:
 
     Every write goes through `disk`. Names that end with TEMPORARY_SUFFIX belong to the store and are never listed.
     makes_root: the first write makes the root. temporary_folder: see FolderTree. follows_links: reading may follow
-    links out of the folder, else it raises UnsupportedFeature. on_full is called with the first file of fixed length
-    that takes all of it when it is made: the disk has no holes.
+    links out of the folder, else it raises UnsupportedFeature. on_full is called when the first file of fixed
+    length takes all of it: the disk has no holes. It gets the bytes of all files.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class LocalStore:
         follows_links: bool = False,
         makes_root: bool = True,
         temporary_folder: str = "",
-        on_full: Callable[[LocalStore], None] | None = None,
+        on_full: Callable[[int], None] | None = None,
     ) -> None:
         self.root = root.absolute()
         self.url = str(self.root)
@@ -261,14 +261,15 @@ class LocalStore:
             else:
                 try:
                     self._tree.put(folder, name, head, length, tail, is_forced=not is_checked)
-                    has_holes = FILES.stored_bytes(path) < length
+                    self._check_full(is_full=FILES.stored_bytes(path) >= length)
+                    self._on_full = None
                 except DiskFull:
-                    if self._on_full is not None and self._disk.free_bytes(folder) > _HEAD_SPACE_BYTES:
-                        self._on_full(self)
+                    self._check_full(is_full=self._disk.free_bytes(folder) > _HEAD_SPACE_BYTES)
                     raise
-                if self._on_full is not None and not has_holes:
-                    self._on_full(self)
-                self._on_full = None
             if len(self._fixed) >= _MAX_KNOWN:
                 self._fixed.clear()
             self._fixed.add(path)
+
+    def _check_full(self, *, is_full: bool) -> None:
+        if is_full and self._on_full is not None:
+            self._on_full(sum(self.size(key) or 0 for key in [*self.keys()]))

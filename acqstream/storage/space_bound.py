@@ -48,17 +48,14 @@ class SpaceBound:
                 raise DiskFull(self._error, self._folder, self._text)
 
     def require_full(self, items: int, planned: int, stored: int) -> None:
-        """Note that the disk has no holes. Raises ConfigError unless it has space for all files in full length.
-
-        items: bytes of the planned array; planned, stored: of its files, and of those that exist.
-        """
+        """Note that the disk has no holes. Raises ConfigError unless all planned bytes of files fit."""
         self.file_share = max(1.0, planned / max(1, items))
         needed, free = planned - stored, self._disk.free_bytes(self._folder) - self._keep_bytes
         if needed > free:
             raise ConfigError(
-                f"{self._what}: the disk of {self._folder} has no holes, so that files take their full length: "
-                f"{needed:,} bytes more for {items:,} bytes of pixels, and {max(0, free):,} are free. Ask for smaller "
-                "cubes or shards, or for compressed ones, or use a disk with NTFS, ext4 or xfs"
+                f"{self._what}: the disk of {self._folder} has no holes, so files take their full length: {needed:,} "
+                f"bytes more for {items:,} bytes of pixels, and {max(0, free):,} are free. Ask for smaller cubes or "
+                "shards, or for compressed ones, or use a disk with NTFS, ext4 or xfs"
             )
 
     def _look(self) -> None:

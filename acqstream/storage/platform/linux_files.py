@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -10,7 +11,7 @@ import re
 import sys
 
 from acqstream.storage.platform.linux_quota import quotas_of_subvolume, quotas_of_users
-from acqstream.storage.platform.posix_files import RESERVE_STEP_BYTES, PosixFiles, Quota
+from acqstream.storage.platform.posix_files import RESERVE_STEP_BYTES, PosixFiles
 
 _DESCRIPTORS = "/proc/self/fd"
 _FALLOC_FL_KEEP_SIZE = 1
@@ -89,19 +90,15 @@ class LinuxFiles(PosixFiles):
             raise OSError(code, os.strerror(code))
 
     def free_bytes(self, path: str) -> int:
-        left = [one.free_bytes for one in self.quotas(path) if one.free_bytes is not None]
-        return min([super().free_bytes(path), *left])
+        return min([super().free_bytes(path), *(left for left in self.quotas(path).values() if left is not None)])
 
-    def quotas(self, folder: str) -> list[Quota]:
-        try:
+    def quotas(self, folder: str) -> dict[str, int | None]:
+        with contextlib.suppress(OSError), contextlib.ExitStack() as opened:  # statvfs(2) or the next write says why
             fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError:  # statvfs(2) says why, or the next write
-            return []
-        try:
+            opened.callback(os.close, fd)
             kind = self._kind(fd)
             return quotas_of_subvolume(fd) if kind == _BTRFS else quotas_of_users(fd, binds_root=kind == _XFS)
-        finally:
-            os.close(fd)
+        return {}
 
     def real_path(self, fd: int, path: str) -> str:
         try:

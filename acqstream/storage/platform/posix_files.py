@@ -18,13 +18,6 @@ _NO_WAIT = _CLOSE_ON_EXEC | getattr(os, "O_NONBLOCK", 0)
 RESERVE_STEP_BYTES = 256 * 2**20  # a call per 256 MiB costs nothing, and a crash wastes no more until recovery
 
 
-class Quota(NamedTuple):
-    """free_bytes: what is left of it; sys.maxsize without a limit, None if this user cannot look it up."""
-
-    name: str
-    free_bytes: int | None
-
-
 class FileStatus(NamedTuple):
     """The state of a file. identity is equal for two names or descriptors of one file."""
 
@@ -196,9 +189,10 @@ class PosixFiles:
         # f_bavail, not f_bfree: the blocks kept for root are not ours.
         return status.f_bavail * status.f_frsize
 
-    def quotas(self, folder: str) -> list[Quota]:
-        """The quotas of new files there; empty if there are none, or if the system does not say."""
-        return []
+    def quotas(self, folder: str) -> dict[str, int | None]:
+        """Bytes left of the quotas of new files there, by their names: sys.maxsize without a limit, None if this user
+        cannot look it up. Empty without quotas, or if the system does not report them."""
+        return {}
 
     def _force(self, fd: int) -> None:
         os.fsync(fd)

@@ -17,7 +17,7 @@ from ctypes import byref, c_int64, c_uint32, c_uint64, sizeof
 from acqstream.storage.platform import windows_file_types as types
 from acqstream.storage.platform import windows_names as names
 from acqstream.storage.platform.alignment import DIRECT_STEP_BYTES, address_of, check_alignment, check_sectors
-from acqstream.storage.platform.posix_files import RESERVE_STEP_BYTES, FileStatus, Quota
+from acqstream.storage.platform.posix_files import RESERVE_STEP_BYTES, FileStatus
 from acqstream.storage.platform.windows_api import INVALID_HANDLE, close_handle, kernel32, last_error
 from acqstream.storage.platform.windows_clock import nanoseconds_of
 from acqstream.storage.platform.windows_errors import (
@@ -287,8 +287,8 @@ class WindowsFiles:
             raise windows_error(last_error(), path)
         return free.value
 
-    def quotas(self, folder: str) -> list[Quota]:
-        return []
+    def quotas(self, folder: str) -> dict[str, int | None]:
+        return {}  # `free_bytes` has them
 
     def _checked(self, handle: int, path: str, direct: bool) -> int:
         """The handle, noted if it is for direct I/O; closed if sectors of the volume are too large or unknown."""
