@@ -147,6 +147,9 @@ def test_free_space_is_what_a_quota_leaves(limited: tuple[str, str, Path]) -> No
         free, system = run_checks(examination(place), (free_space, file_system))
         return space.free_bytes, free.verdict.what, f"{system.verdict.level.name} {system.verdict.what}"
 
+    def write() -> None:
+        (place / "unforced").write_bytes(bytes(2**25))
+
     def fill() -> None:
         with (place / "filler").open("wb", buffering=0) as file:
             while file.write(bytes(2**20)):
@@ -155,6 +158,8 @@ def test_free_space_is_what_a_quota_leaves(limited: tuple[str, str, Path]) -> No
     free, said, _ = literal_eval(result_as(STRANGER, look))
     assert QUOTA_BYTES - 2**21 < free <= QUOTA_BYTES
     assert f"quota of {name}" in said or not name
+    result_as(STRANGER, write)
+    assert literal_eval(result_as(STRANGER, look))[0] <= QUOTA_BYTES - 2**25
     assert "[Errno" in result_as(STRANGER, fill)
     free, said, system = literal_eval(result_as(STRANGER, look))
     assert free < 2**21
@@ -168,10 +173,16 @@ def test_quotas_that_cannot_be_read_are_named(tmp_path: Path, monkeypatch: pytes
     if why := why_not("btrfs"):
         pytest.skip(why)
     with LoopDisk("btrfs", tmp_path / "image", tmp_path / "disk", 2**30) as loop:
-        for command in ("quota enable {}", "qgroup create 1/7 {}", "qgroup limit 64M 1/7 {}"):
+        for command in (
+            "quota enable {}",
+            "qgroup create 1/7 {}",
+            "qgroup limit 64M 1/7 {}",
+            "subvolume create {}/other",
+            "qgroup limit 64M {}/other",
+        ):
             subprocess.run(["btrfs", *command.format(loop.place).split()], check=True)
         (free,) = run_checks(examination(loop.place), (free_space,))
-    assert "there are quotas that cannot be read here: qgroup 1/7" in free.verdict.what
+    assert "(there are quotas that cannot be read here: qgroup 1/7)" in free.verdict.what
     # An older kernel does not answer; the options of the mount say that there are some.
     monkeypatch.setattr(file_system, "_mount", lambda _: ("ext4", ["rw", "usrjquota=aquota.user", "jqfmt=vfsv1"]))
     assert file_system.quota_text(tmp_path).endswith("cannot be read here: usrjquota")
