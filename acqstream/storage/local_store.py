@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from acqstream.errors import DiskFull, StorageError
+from acqstream.errors import AcqStreamError, DiskFull, StorageError
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
 from acqstream.storage.boundary import Boundary
 from acqstream.storage.disk import Disk, write_all
@@ -261,15 +261,20 @@ class LocalStore:
             else:
                 try:
                     self._tree.put(folder, name, head, length, tail, is_forced=not is_checked)
-                    self._check_full(is_full=FILES.stored_bytes(path) >= length)
+                    self._check_full(folder, name, is_full=FILES.stored_bytes(path) >= length)
                     self._on_full = None
                 except DiskFull:
-                    self._check_full(is_full=self._disk.free_bytes(folder) > _HEAD_SPACE_BYTES)
+                    self._check_full(folder, name, is_full=self._disk.free_bytes(folder) > _HEAD_SPACE_BYTES)
                     raise
             if len(self._fixed) >= _MAX_KNOWN:
                 self._fixed.clear()
             self._fixed.add(path)
 
-    def _check_full(self, *, is_full: bool) -> None:
+    def _check_full(self, folder: str, name: str, *, is_full: bool) -> None:
+        """Remove a new file that `on_full` refuses: it has nothing but its head."""
         if is_full and self._on_full is not None:
-            self._on_full(sum(self.size(key) or 0 for key in [*self.keys()]))
+            try:
+                self._on_full(sum(self.size(key) or 0 for key in [*self.keys()]))
+            except AcqStreamError:
+                self._tree.remove(folder, name)
+                raise

@@ -46,6 +46,7 @@ def test_a_mirror_that_cannot_fit_is_refused(disk: Path, settings: dict[str, obj
     with pytest.raises(ConfigError, match=r"has no holes.* bytes more for .* are free\. Ask for smaller cubes"):
         finish(run)
     assert run.progress().state is ViewState.FAILED
+    assert not [*disk.rglob("x*.wkw")]
 
 
 def test_the_forecast_counts_files_in_full_length(disk: Path) -> None:
