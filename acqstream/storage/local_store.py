@@ -261,20 +261,21 @@ class LocalStore:
             else:
                 try:
                     self._tree.put(folder, name, head, length, tail, is_forced=not is_checked)
-                    self._check_full(folder, name, is_full=FILES.stored_bytes(path) >= length)
+                    if self._on_full is not None and FILES.stored_bytes(path) >= length:
+                        self._check_full(self._on_full, folder, name)
                     self._on_full = None
                 except DiskFull:
-                    self._check_full(folder, name, is_full=self._disk.free_bytes(folder) > _HEAD_SPACE_BYTES)
+                    if self._on_full is not None and self._disk.free_bytes(folder) > _HEAD_SPACE_BYTES:
+                        self._check_full(self._on_full, folder, name)
                     raise
             if len(self._fixed) >= _MAX_KNOWN:
                 self._fixed.clear()
             self._fixed.add(path)
 
-    def _check_full(self, folder: str, name: str, *, is_full: bool) -> None:
+    def _check_full(self, on_full: Callable[[int], None], folder: str, name: str) -> None:
         """Remove a new file that `on_full` refuses: it has nothing but its head."""
-        if is_full and self._on_full is not None:
-            try:
-                self._on_full(sum(self.size(key) or 0 for key in [*self.keys()]))
-            except AcqStreamError:
-                self._tree.remove(folder, name)
-                raise
+        try:
+            on_full(sum(self.size(key) or 0 for key in [*self.keys()]))
+        except AcqStreamError:
+            self._tree.remove(folder, name)
+            raise
