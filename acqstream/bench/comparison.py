@@ -32,6 +32,7 @@ from acqstream.bench.report import (
 from acqstream.bench.workload import Workload, workload_of
 from acqstream.errors import ConfigError
 from acqstream.model.acquisition_spec import DEFAULT_DURABILITY_S, DurabilityMode
+from acqstream.storage.platform import FILES
 from acqstream.storage.platform.capabilities import sync_all
 
 PEER = "ndstorage"
@@ -175,7 +176,7 @@ def check_space(directory: Path, payload_bytes: int) -> None:
     if not directory.is_dir():
         raise ConfigError(f"{directory} is not a directory; name an existing one with --dir")
     needed = int(payload_bytes * _MARGIN) + _SPARE_BYTES
-    free = shutil.disk_usage(directory).free
+    free = FILES.free_bytes(str(directory))
     if free < needed:
         raise ConfigError(
             f"the benchmark needs {needed / 1e9:.1f} GB in {directory}, {free / 1e9:.1f} GB are free; "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from acqstream.bench.workload import Workload, workload_of
 from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES
 from acqstream.log.journal import JOURNAL_NAME
 from acqstream.log.journal_file import read_journal
+from acqstream.storage.platform import FILES
 
 _USED_SHARE = 0.85  # of the free space: below, the daemon begins to warn
 _WINDOW_NS = 10**9
@@ -110,7 +110,7 @@ class _Steady:
         Nothing is deleted meanwhile: freeing gigabytes can hold up a file system for a second.
         """
         one = Workload(self._plan.shape, "uint16", 1).frame_bytes
-        room = int(shutil.disk_usage(self._folder).free * _USED_SHARE) // one
+        room = int(FILES.free_bytes(str(self._folder)) * _USED_SHARE) // one
         return Workload(self._plan.shape, "uint16", max(2, min(math.ceil(frames_per_s * self._plan.seconds), room)))
 
     def _paced_run(

@@ -37,8 +37,9 @@ class DatasetInfo:
     shape is that of the full resolution as an array with the axes array_axes: tiles are put together. missing counts
     its frames or tiles that are not stored, first_missing are some of them. level_shapes are the shapes of all levels.
     state is what the daemon recorded, e.g. "COMPLETE"; empty for datasets of other writers. mirrors are the mirrors and
-    levels that were asked for or made, and how they stand. sentence: how its run ended; empty without a receipt. scale
-    is the distance of neighbours, its unit and who says so, by axis; doubts are wishes that the frames contradict.
+    levels that were asked for or made, and how they stand. sentence: how its run ended, or that its daemon is starting;
+    empty without a receipt. scale is the distance of neighbours, its unit and who says so, by axis; doubts are wishes
+    that the frames contradict.
     """
 
     path: str
@@ -134,10 +135,13 @@ def _sentence_of(dataset: Dataset) -> str:
     from acqstream.formats.ndtiff.folders import container_of
     from acqstream.integrity.verification.receipt_check import read_receipt
     from acqstream.log.state_file import RECEIPT_NAME
+    from acqstream.mirrors.mirror_results import starting_text
     from acqstream.storage.remote_path import is_remote
 
     try:
         path = container_of(dataset.path) / RECEIPT_NAME
+        if dataset.state is not None and dataset.state.writing:
+            return "" if is_remote(path) else starting_text(path.parent.resolve())
         return "" if is_remote(path) or not path.exists() else read_receipt(path).sentence
     except AcqStreamError:  # `verify` reports what is wrong with it
         return ""
@@ -170,7 +174,7 @@ def disk_bytes(path: Path) -> int:
 
 
 def _state_text(facts: DatasetInfo) -> str:
-    if facts.sentence and facts.state in _STATES and facts.state != AcquisitionState.INTERRUPTED:
+    if facts.sentence and facts.state != AcquisitionState.INTERRUPTED:
         return facts.sentence
     if facts.state:
         return _STATES.get(facts.state, facts.state.lower())

@@ -39,9 +39,7 @@ def wait(
 
         def show(now: DatasetEnd) -> None:
             waiting = [mirror.name for mirror in now.mirrors if not mirror.ended]
-            bar.update(
-                task, description=f"{now.path}: {now.state.lower()}; {', '.join(waiting) or 'no mirror'} to come"
-            )
+            bar.update(task, description=f"{now.path}: {_run_text(now)}; {', '.join(waiting) or 'no mirror'} to come")
 
         end = wait_for_end(path, timeout_s=timeout_s, patience_s=patience_s, on_look=show)
     code = _exit_code(end)
@@ -76,6 +74,6 @@ def _print_end(end: DatasetEnd, timeout_s: float | None) -> None:
 def _run_text(end: DatasetEnd) -> str:
     state = end.state.lower()
     if not end.state.final:
-        return f"{state}: {end.reason}" if end.reason else state
+        return end.sentence or (f"{state}: {end.reason}" if end.reason else state)
     ending = end.sentence or (f"{state}: {end.reason}" if end.reason else state)
     return f"{ending}; {count_text(end.stored, 'frame')} stored"

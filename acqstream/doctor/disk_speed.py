@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from acqstream.doctor.examination import Examination
 from acqstream.doctor.verdict import CheckVerdict, ok, problem, unknown, warning
+from acqstream.storage.platform import FILES
 
 NAME = "disk speed"
 _MIB = 2**20
@@ -37,7 +37,7 @@ def gather(examination: Examination) -> DiskSpeedFacts:
     if examination.running:
         reason = f"{', '.join(examination.running)} is being recorded"
         return DiskSpeedFacts(reason=reason, wanted_bytes_per_s=wanted)
-    free = shutil.disk_usage(examination.data).free - examination.config.reserve_mb * _MIB
+    free = FILES.free_bytes(str(examination.data)) - examination.config.reserve_mb * _MIB
     if free < 4 * FIRST_BYTES:
         return DiskSpeedFacts(reason="there is too little free space", wanted_bytes_per_s=wanted)
     with tempfile.TemporaryDirectory(prefix=".acqstream-doctor-", dir=examination.data) as folder:

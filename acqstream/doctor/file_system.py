@@ -10,6 +10,7 @@ from pathlib import Path
 
 from acqstream.doctor.examination import Examination
 from acqstream.doctor.verdict import CheckVerdict, ok, problem, warning
+from acqstream.errors import FULL_DISK_ERRNOS
 from acqstream.storage.disk import LocalDisk
 from acqstream.storage.platform import FILES
 
@@ -34,6 +35,7 @@ _NO_HOLES = ("exfat", "fuse.exfat")
 _IN_MEMORY = ("tmpfs", "ramfs")
 _BY_PROGRAM = ("fuse", "fuseblk")  # FUSE: NTFS and exFAT of older systems, and all kinds of folders
 _GOOD = ("ext4", "xfs", "NTFS")
+_QUOTAS = {"quota", "usrquota", "grpquota", "usrjquota", "grpjquota"}  # options of a mount
 _BLOCK_BYTES = 4096
 
 
@@ -61,6 +63,8 @@ def gather(examination: Examination) -> FileSystemFacts:
             tried.run(folder)
     except OSError as error:
         tried.failure = f"cannot {tried.step}: {error.strerror or error}"
+        if error.errno in FULL_DISK_ERRNOS and (quota := quota_text(examination.data)):
+            tried.failure = f"{tried.failure}; {quota}"
     return FileSystemFacts(
         kind=kind,
         is_remote=is_remote,
@@ -163,16 +167,33 @@ def judge(facts: FileSystemFacts) -> CheckVerdict:
     return ok(f"{kind} takes direct writes and reserves space.")
 
 
+def quota_text(folder: Path) -> str:
+    """The quota that leaves less than the disk has, or that cannot be read here, for people; empty without one."""
+    free, quotas = FILES.free_bytes(str(folder)), FILES.quotas(str(folder))
+    if tight := [name for name, left in quotas.items() if left is not None and left <= free]:
+        return f"the quota of {tight[0]} leaves no more: ask for a larger one"
+    hidden = [name for name, left in quotas.items() if left is None]
+    if not quotas:
+        hidden = sorted({option.partition("=")[0] for option in _mount(folder)[1]} & _QUOTAS)
+    return f"there are quotas that cannot be read here: {', '.join(hidden)}" if hidden else ""
+
+
 def _kind(folder: Path) -> tuple[str, bool]:
     """The name of the file system that holds the folder, and whether it is on the network."""
+    kind, options = _mount(folder)
+    return kind, kind.lower() in _NETWORK or "remote" in options
+
+
+def _mount(folder: Path) -> tuple[str, list[str]]:
+    """The name of the file system that holds the folder, and the options of its mount."""
     import psutil
 
     real = os.path.realpath(folder)
     mounts = [one for one in psutil.disk_partitions(all=True) if _contains(one.mountpoint, real)]
     if not mounts:
-        return "", real.startswith("\\\\")  # a share of Windows without a drive
+        return "", ["remote"] * real.startswith("\\\\")  # a share of Windows without a drive
     mount = max(mounts, key=lambda one: len(one.mountpoint))
-    return mount.fstype, mount.fstype.lower() in _NETWORK or "remote" in mount.opts.split(",")
+    return mount.fstype, mount.opts.split(",")
 
 
 def _contains(mountpoint: str, path: str) -> bool:

@@ -95,7 +95,8 @@ class ChunkFormat(Generic[OptionsT]):
     container can grow along y and x; its chunks do not depend on their sizes. is_lossy: chunks give back other pixels
     than they got. names_inside: paths inside a container need not exist as files or folders; `detect` gets them, too.
     is_by_reference: the pixels stay in the stacks, so a view of its own makes the mirror. options_of_copies: of a copy
-    of an array, unless the user names others.
+    of an array, unless the user names others. resume_options: those of an existing container, where the user left
+    them open.
     """
 
     name: str
@@ -120,6 +121,7 @@ class ChunkFormat(Generic[OptionsT]):
     names_inside: bool = False
     is_by_reference: Callable[[OptionsT], bool] = lambda _options: False
     options_of_copies: Mapping[str, object] = field(default_factory=dict)
+    resume_options: Callable[[OptionsT, ReadPlace], OptionsT] = lambda options, _container: options
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ begins with `BESIDE` lies beside the container. The same layout serves a mirror 
 from __future__ import annotations
 
 import itertools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -55,6 +56,15 @@ class Plan:
 
     def with_shapes(self, shapes: Sequence[tuple[int, ...]]) -> Plan:
         return self.with_levels([replace(spec, shape=shape) for spec, shape in zip(self.levels, shapes, strict=True)])
+
+    def sizes(self) -> tuple[int, int]:
+        """Bytes of all items, and of all shards as if they were full. A size that is not known yet is that of one."""
+        items = shards = 0
+        for spec in self.levels:
+            pairs = [*zip(spec.shape, spec.shard_shape or spec.chunk_shape, strict=True)]
+            items += math.prod(size or side for size, side in pairs) * spec.dtype.itemsize
+            shards += math.prod(-(-size // side) * side or side for size, side in pairs) * spec.dtype.itemsize
+        return items, shards
 
     def member(self, position: Sequence[int]) -> Position:
         """The member that an item, or a chunk, at this position belongs to."""

@@ -79,7 +79,7 @@ class Assembly:
 
     @property
     def bytes_per_frame(self) -> float:
-        """Bytes of the files that a frame, or a tile, takes in all levels, by what was stored so far."""
+        """Bytes that a frame, or a tile, takes of the files of all levels, by what was stored so far."""
         return self._tasks.packed_share * frame_bytes(self.grids)
 
     @property

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from acqstream.arrays.array_plan import ArrayPlan, check_no_tiles, plan_array, plan_mosaic, planned_spec
@@ -20,6 +21,7 @@ from acqstream.mirrors.memory_need import MIB, MemoryNeed, keeps_up, memory_need
 from acqstream.mirrors.open_picture import plan_picture
 from acqstream.mirrors.open_shards import OPEN_SHARDS_BYTES
 from acqstream.mirrors.slab_grid import PICTURE, SlabGrid, slab_grids
+from acqstream.storage.read_place import place_of
 
 TILES, STITCHED, SEPARATE = "tiles", "stitched", "separate"
 _OF_EVERY_FORMAT = ("format", "name", TILES)
@@ -54,10 +56,11 @@ class ChunkPlan:
     layers: int
 
 
-def options_of(found: ChunkFormat[Any], settings: Mapping[str, Any]) -> Any:
-    """The options of a format in the settings of a mirror. Raises ConfigError."""
+def options_of(found: ChunkFormat[Any], settings: Mapping[str, Any], container: Path | None = None) -> Any:
+    """The options of a format in the settings of a mirror; container: of one that exists. Raises ConfigError."""
     has_separate_tiles(settings)
-    return found.parse_options({name: value for name, value in settings.items() if name not in _OF_EVERY_FORMAT})
+    options = found.parse_options({name: value for name, value in settings.items() if name not in _OF_EVERY_FORMAT})
+    return options if container is None else found.resume_options(options, place_of(container))
 
 
 def has_separate_tiles(settings: Mapping[str, Any]) -> bool:

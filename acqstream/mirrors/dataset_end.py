@@ -18,7 +18,7 @@ from acqstream.formats.ndtiff.folders import container_of
 from acqstream.integrity.verification.receipt_check import read_receipt
 from acqstream.log.journal import JOURNAL_NAME
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, DatasetState, read_state
-from acqstream.mirrors.mirror_results import is_held, mirror_results
+from acqstream.mirrors.mirror_results import is_held, mirror_results, starting_text
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
@@ -38,7 +38,7 @@ class DatasetEnd:
     "interrupted" when the acquisition was interrupted and not resumed; "abandoned" when something has not ended and no
     process continues it; "timeout" when the time was over before. state and reason are those of the acquisition.
     complete: it was closed in order, and every frame is stored or was declared as skipped. stored counts frames,
-    missing counts undeclared frames without pixels. sentence: that of the receipt; empty without one.
+    missing counts undeclared frames without pixels. sentence: that of the receipt, or `starting_text`.
     """
 
     path: str
@@ -124,7 +124,7 @@ class _DatasetWatch:
             complete=state.state is AcquisitionState.COMPLETE and (receipt is None or receipt.complete),
             stored=receipt.stored if receipt is not None else 0,
             missing=_undeclared(receipt) if receipt is not None else 0,
-            sentence=receipt.sentence if receipt is not None else "",
+            sentence=receipt.sentence if receipt is not None else starting_text(self.folder) * state.state.writing,
             mirrors=mirrors,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from acqstream.mirrors.publisher import Publisher
 from acqstream.mirrors.watermark_publisher import WatermarkPublisher
 from acqstream.storage.disk import Disk
 from acqstream.storage.local_store import LocalStore
+from acqstream.storage.space_bound import SpaceBound
 from acqstream.views.checkpoint import view_folder
 
 
@@ -28,16 +30,20 @@ def open_publisher(
     announced: Sequence[ArraySpec] = (),
     announces: bool = True,
     name: str = "",
+    bound: SpaceBound | None = None,
 ) -> ChunkWriter:
     """Create or resume a container. plan is that of the format; announces is False for one of several processes.
 
     announced are the levels that a new container states; empty: those of the plan. name: the dataset's; "": as in the
     container's name.
+    The first file raises ConfigError in full length if the disk has no space for all planned ones.
     Raises DatasetExists if the folder holds something else, CorruptDataset if its documents are damaged, StorageError.
     """
     plan = replace(plan, name=name or container.name.removesuffix(found.suffix))
     layout = found.layout(plan, options)
-    store = LocalStore(container, disk, temporary_folder=layout.temporary_folder)
+    known = bound or SpaceBound(disk, str(container.parent), f"mirror {container.name}", 0)
+    on_full = partial(known.require_full, *plan.sizes())
+    store = LocalStore(container, disk, temporary_folder=layout.temporary_folder, on_full=on_full)
     layout = layout.with_levels(announced) if announced else layout
     lists = LocalStore(view_folder(container, "view"), disk)
     publisher: Publisher | WatermarkPublisher

@@ -11,10 +11,11 @@ from acqstream.errors import ConfigError, CorruptDataset, StorageError
 from acqstream.formats.ndtiff.mirror_records import VIEW_SUFFIX, read_records, record_key
 from acqstream.log.state_file import DatasetState, read_state
 from acqstream.mirrors.view_kinds import folder_of
+from acqstream.model.daemon_note import STARTING, parse_daemon_note
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.state import AcquisitionState
 from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec
-from acqstream.storage.lock import LOCK_NAME, is_locked
+from acqstream.storage.lock import LOCK_NAME, holder_of, is_locked
 from acqstream.views.checkpoint import read_checkpoint, view_folder
 from acqstream.views.pyramid_levels import level_folders
 from acqstream.views.result_record import recorded_path
@@ -61,6 +62,16 @@ def is_held(folder: Path) -> bool:
         return False
     except OSError:
         return True
+
+
+def starting_text(dataset: Path) -> str:
+    """The state of an unfinished run whose daemon is checking its datasets; empty once it records, or without one."""
+    try:
+        holder = holder_of(os.fspath(dataset.parent))
+    except StorageError:
+        return ""
+    is_starting = holder is not None and holder.process and parse_daemon_note(holder.note) is None
+    return f"{STARTING}: it checks this run" if is_starting else ""
 
 
 def _requested(state: DatasetState) -> tuple[ViewSpec, ...]:

@@ -108,7 +108,7 @@ def open_dataset(path: str) -> NDTiffReader:
 
 
 def _make(part: MirrorTask, found: ChunkFormat[Any], reader: NDTiffReader) -> TaskResult:
-    job, options = part.job, options_of(found, part.job.settings)
+    job, options = part.job, options_of(found, part.job.settings, Path(part.job.container))
     chunk_plan = plan_chunks(found, options, job.plan, reader.summary_metadata, job.budget, layers=job.layers)
     frames = LogFrames(reader, job.known, chunk_plan.plan.full, job.kinds)
     frames.taken = job.rows

@@ -86,6 +86,7 @@ class MirrorView(RangeView):
         plan = self._own.resume(cursor)
         if plan is None:
             return
+        self._options = options_of(self._format, self._own.settings, self._own.path)
         try:
             mirror = self._begin(plan, self._plan_again(plan, layers_of_slabs(state)), cursor)
         except CorruptDataset as error:
@@ -100,6 +101,7 @@ class MirrorView(RangeView):
 
     def clear(self) -> None:
         self._own.clear()
+        self._options = options_of(self._format, self._own.settings)
 
     def take_range(self, cursor: int, count: int) -> int | None:
         if self._runner is None or cursor == count:
@@ -234,7 +236,8 @@ class MirrorView(RangeView):
 
     @property
     def bytes_per_frame(self) -> float:
-        return self._mirror.assembly.bytes_per_frame if self._mirror is not None else 0.0
+        one = self._mirror
+        return one.assembly.bytes_per_frame * one.space_bound.file_share if one is not None else 0.0
 
     @property
     def waiting(self) -> int:

@@ -72,15 +72,14 @@ class OpenMirror:
         announced = empty_levels(self.levels, axis) if axis is not None else self.levels
         if not chunk_format.announces_indices:
             announced = _unannounced(chunk_format.layout(spaced, options), full.outer)
+        disk, name = source.disk, source.dataset.name
+        self.space_bound = SpaceBound(disk, str(container.parent), f"mirror {container.name}", budget.keep_free_bytes)
         self._writer = open_publisher(
-            chunk_format, container, spaced, options, source.disk, announced=announced, name=source.dataset.name
+            chunk_format, container, spaced, options, disk, announced=announced, name=name, bound=self.space_bound
         )
         self._announced = existing_shapes(chunk_format.open, container, announced)  # of all levels
         self._synced_chunks = 0
         # Last, so that an error above leaves no threads.
-        self.space_bound = SpaceBound(
-            source.disk, str(container.parent), f"mirror {container.name}", budget.keep_free_bytes
-        )
         self.workers = Workers(
             budget.threads, f"mirror-{chunk_format.name}", source.may_use_disk, self.space_bound.require
         )

@@ -6,21 +6,22 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from acqstream.errors import StorageError
+from acqstream.errors import AcqStreamError, DiskFull, StorageError
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
 from acqstream.storage.boundary import Boundary
 from acqstream.storage.disk import Disk, write_all
 from acqstream.storage.folder_tree import FolderTree, remove_tree
 from acqstream.storage.in_place_file import InPlaceFiles, is_aligned
-from acqstream.storage.platform import own_error
+from acqstream.storage.platform import FILES, own_error
 from acqstream.storage.platform.capabilities import is_junction, max_path_characters
 from acqstream.storage.read_file import ReadFile, is_absent
 from acqstream.storage.store import ALL_CAPABILITIES, Content, Run, byte_range, check_key
 from acqstream.storage.unforced_files import UnforcedFiles
 
+_HEAD_SPACE_BYTES = 2**24  # free space that suffices for the head of a file, unless its length takes space too
 _MAX_KNOWN = 100_000  # keys of fixed length whose file exists
 
 
@@ -29,7 +30,8 @@ class LocalStore:
 
     Every write goes through `disk`. Names that end with TEMPORARY_SUFFIX belong to the store and are never listed.
     makes_root: the first write makes the root. temporary_folder: see FolderTree. follows_links: reading may follow
-    links out of the folder, else it raises UnsupportedFeature.
+    links out of the folder, else it raises UnsupportedFeature. on_full is called when the first file of fixed
+    length takes all of it: the disk has no holes. It gets the bytes of all files.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class LocalStore:
         follows_links: bool = False,
         makes_root: bool = True,
         temporary_folder: str = "",
+        on_full: Callable[[int], None] | None = None,
     ) -> None:
         self.root = root.absolute()
         self.url = str(self.root)
@@ -52,6 +55,7 @@ class LocalStore:
         self._in_place = InPlaceFiles(disk)
         self._lock = threading.Lock()  # for `_fixed`, and for making files of fixed length
         self._fixed: set[str] = set()
+        self._on_full = on_full
         self._max_key_characters = max_path_characters() - len(self.url) - 1 - len(TEMPORARY_SUFFIX)
         if temporary_folder:
             self._max_key_characters -= len(temporary_folder) + 1
@@ -255,7 +259,23 @@ class LocalStore:
             if os.path.exists(path) and kept == (length, first):
                 self._tree.mark_unsynced(folder)  # an earlier process may not have forced its name
             else:
-                self._tree.put(folder, name, head, length, tail, is_forced=not is_checked)
+                try:
+                    self._tree.put(folder, name, head, length, tail, is_forced=not is_checked)
+                    if self._on_full is not None and FILES.stored_bytes(path) >= length:
+                        self._check_full(self._on_full, folder, name)
+                    self._on_full = None
+                except DiskFull:
+                    if self._on_full is not None and self._disk.free_bytes(folder) > _HEAD_SPACE_BYTES:
+                        self._check_full(self._on_full, folder, name)
+                    raise
             if len(self._fixed) >= _MAX_KNOWN:
                 self._fixed.clear()
             self._fixed.add(path)
+
+    def _check_full(self, on_full: Callable[[int], None], folder: str, name: str) -> None:
+        """Remove a new file that `on_full` refuses: it has nothing but its head."""
+        try:
+            on_full(sum(self.size(key) or 0 for key in [*self.keys()]))
+        except AcqStreamError:
+            self._tree.remove(folder, name)
+            raise

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 
-from acqstream.errors import DiskFull
+from acqstream.errors import ConfigError, DiskFull
 from acqstream.storage.disk import Disk
 
 LOOK_INTERVAL_S = 0.02
@@ -18,11 +18,13 @@ class SpaceBound:
     """keep_bytes: the free space that is left alone; with 0 everything may be used. folder: on the watched disk.
     what: stored there, for people; later: the command that makes it later.
 
-    Thread-safe. warning is for the operator, from the first shortage on.
+    Thread-safe. warning is for the operator, from the first shortage on. file_share: bytes that files take for each
+    byte of their items; more than 1 where they are made in full length on a disk without holes.
     """
 
     def __init__(self, disk: Disk, folder: str, what: str, keep_bytes: int, *, later: str = "acqstream mirror") -> None:
         self.warning = ""
+        self.file_share = 1.0
         self._disk = disk
         self._folder = folder
         self._what = what
@@ -44,6 +46,17 @@ class SpaceBound:
                 self._look()
             if self._error is not None:
                 raise DiskFull(self._error, self._folder, self._text)
+
+    def require_full(self, items: int, planned: int, stored: int) -> None:
+        """Note that the disk has no holes. Raises ConfigError unless all planned bytes of files fit."""
+        self.file_share = max(1.0, planned / max(1, items))
+        needed, free = planned - stored, self._disk.free_bytes(self._folder) - self._keep_bytes
+        if needed > free:
+            raise ConfigError(
+                f"{self._what}: the disk of {self._folder} has no holes, so files take their full length: {needed:,} "
+                f"bytes more for {items:,} bytes of pixels, and {max(0, free):,} are free. Ask for smaller cubes or "
+                "shards, or for compressed ones, or use a disk with NTFS, ext4 or xfs"
+            )
 
     def _look(self) -> None:
         try:

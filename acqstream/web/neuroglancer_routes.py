@@ -107,7 +107,7 @@ def find_state(context: WebContext, name: str, base: str) -> dict[str, Any] | No
     if layout.plan.member_axes:  # the first image of a collection or plate, whose own document comes last
         image = [*layout.member_documents((0,) * len(layout.plan.member_axes))][-1].rpartition("/")[0] + "/"
         members = len(layout.plan.member_axes)
-        full = full.ordered(full.axes[members:])
+        full = full.of_image(dict.fromkeys(full.axes[:members], 0)).ordered(full.axes[members:])
     return viewer_state(full, base + data_path(name, _LAYOUT, options) + image, name)
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
 import subprocess
+import sys
+from ast import literal_eval
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,11 +17,14 @@ import pytest
 
 from acqstream.cli.main import main
 from acqstream.daemon.config import DaemonConfig
+from acqstream.daemon.space import DiskSpace
 from acqstream.doctor import disk_speed, file_system, free_space
 from acqstream.doctor.checks import run_checks
 from acqstream.doctor.examination import Examination
 from acqstream.doctor.verdict import Severity
+from acqstream.storage.disk import LocalDisk
 from tests.faults.loop_disk import LoopDisk, why_not
+from tests.live.other_user import STRANGER, result_as, shared_folder
 from tests.log.make_frames import frames_of, write_log
 
 KINDS = {
@@ -96,3 +102,105 @@ def test_no_remedy_names_the_file_system_in_use() -> None:
     for kind, name in {"fuseblk": "NTFS", "fuse.ntfs-3g": "NTFS", "xfs": "xfs", "ext4": "ext4"}.items():
         facts = file_system.FileSystemFacts(kind=kind, has_direct=False)
         assert name not in file_system.judge(facts).remedy
+
+
+QUOTAS = {
+    "btrfs": ("qgroup 0/256", "btrfs quota enable {disk}", "btrfs qgroup limit {size} {disk}/data"),
+    "usrquota": (f"user {STRANGER}", "setquota -u {user} 0 {blocks} 0 0 {disk}"),
+    "grpquota": (f"group {STRANGER}", "setquota -g {user} 0 {blocks} 0 0 {disk}"),
+    "prjquota": ("", "chattr -p 7 +P {disk}/data", "setquota -P 7 0 {blocks} 0 0 {disk}"),
+}
+QUOTA_BYTES = 256 * 2**20
+
+
+@pytest.fixture(params=["btrfs", *(f"{kind} {quota}" for kind in ("ext4", "xfs") for quota in list(QUOTAS)[1:])])
+def limited(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str, Path]]:
+    """The kind of quota, its name, and a folder of a stranger that it limits."""
+    kind, _, quota = request.param.partition(" ")
+    name, *commands = QUOTAS[quota or kind]
+    if why := why_not(kind):
+        pytest.skip(why)
+    for command in commands:
+        if not shutil.which(command.split()[0]):
+            pytest.skip(f"{command.split()[0]} is not installed")
+    with shared_folder() as folder, ExitStack() as stack:
+        disk = folder / "disk"
+        try:
+            stack.enter_context(LoopDisk(kind, tmp_path / "image", disk, 2**30, quota))
+        except AssertionError as error:
+            pytest.skip(f"the system has no {request.param}: {error}")
+        making = ["btrfs", "subvolume", "create"] if kind == "btrfs" else ["mkdir"]
+        subprocess.run([*making, disk / "data"], check=True)
+        for command in commands:
+            text = command.format(disk=disk, user=STRANGER, size=QUOTA_BYTES, blocks=QUOTA_BYTES // 1024)
+            subprocess.run(text.split(), check=True)
+        os.chown(disk / "data", STRANGER, STRANGER)
+        yield quota or kind, name, disk / "data"
+
+
+def test_free_space_is_what_a_quota_leaves(limited: tuple[str, str, Path]) -> None:
+    quota, name, place = limited
+
+    def look() -> tuple[int | None, str, str]:
+        space = DiskSpace(DaemonConfig(data=place), LocalDisk(), lambda: None)
+        space.look()
+        free, system = run_checks(examination(place), (free_space, file_system))
+        return space.free_bytes, free.verdict.what, f"{system.verdict.level.name} {system.verdict.what}"
+
+    def write() -> None:
+        (place / "unforced").write_bytes(bytes(2**25))
+
+    def fill() -> None:
+        with (place / "filler").open("wb", buffering=0) as file:
+            while file.write(bytes(2**20)):
+                os.fsync(file.fileno())
+
+    free, said, _ = literal_eval(result_as(STRANGER, look))
+    assert QUOTA_BYTES - 2**21 < free <= QUOTA_BYTES
+    assert f"quota of {name}" in said or not name
+    result_as(STRANGER, write)
+    assert literal_eval(result_as(STRANGER, look))[0] <= QUOTA_BYTES - 2**25
+    assert "[Errno" in result_as(STRANGER, fill)
+    free, said, system = literal_eval(result_as(STRANGER, look))
+    assert free < 2**21
+    assert said.startswith("0.0 GB can be recorded")
+    assert system.startswith("PROBLEM")
+    assert "quota" in system or quota == "prjquota"  # xfs says there that the disk is full
+    assert f"quota of {name}" in system or not name
+
+
+def test_quotas_that_cannot_be_read_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if why := why_not("btrfs"):
+        pytest.skip(why)
+    with LoopDisk("btrfs", tmp_path / "image", tmp_path / "disk", 2**30) as loop:
+        for command in (
+            "quota enable {}",
+            "qgroup create 1/7 {}",
+            "qgroup limit 64M 1/7 {}",
+            "subvolume create {}/other",
+            "qgroup limit 64M {}/other",
+        ):
+            subprocess.run(["btrfs", *command.format(loop.place).split()], check=True)
+        (free,) = run_checks(examination(loop.place), (free_space,))
+    assert "(there are quotas that cannot be read here: qgroup 1/7)" in free.verdict.what
+    # An older kernel does not answer; the options of the mount say that there are some.
+    monkeypatch.setattr(file_system, "_mount", lambda _: ("ext4", ["rw", "usrjquota=aquota.user", "jqfmt=vfsv1"]))
+    assert file_system.quota_text(tmp_path).endswith("cannot be read here: usrjquota")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="quotas of Linux")
+@pytest.mark.parametrize(
+    ("hard", "soft", "used", "grace_end_s", "left"),
+    [
+        (0, 0, 5000, 0, sys.maxsize),
+        (4, 0, 1000, 0, 3096),
+        (4, 0, 5000, 0, 0),
+        (0, 4, 5000, 2**40, sys.maxsize),
+        (8, 4, 5000, 1, 0),
+        (8, 4, 4000, 1, 4192),
+    ],
+)
+def test_what_a_quota_leaves(hard: int, soft: int, used: int, grace_end_s: int, left: int) -> None:
+    from acqstream.storage.platform.linux_quota import bytes_left
+
+    assert bytes_left(struct.pack("=8QI4x", hard, soft, used, 0, 0, 0, grace_end_s, 0, 0)) == left

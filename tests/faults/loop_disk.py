@@ -23,6 +23,8 @@ _MAKERS = {
     "ext4": ["mkfs.ext4", "-q", "-F", "-m", "0"],
     "xfs": ["mkfs.xfs", "-q", "-f"],
     "btrfs": ["mkfs.btrfs", "-q", "-f"],
+    "exfat": ["mkfs.exfat"],
+    "vfat": ["mkfs.vfat"],
     "tmpfs": [],
 }
 COMMAND_S = 60
@@ -30,9 +32,11 @@ TRIAL_BYTES = 512 * 2**20  # xfs takes no less than 300 MiB
 
 
 class LoopDisk:
-    """A new file system, mounted at `place` while used as a context manager. kind is ext4, xfs, btrfs or tmpfs."""
+    """A new file system, mounted at `place` while used as a context manager. kind is ext4, xfs, btrfs, vfat, exfat or
+    tmpfs; quota: a mount option of ext4 and xfs.
+    """
 
-    def __init__(self, kind: str, image: Path, place: Path, size_bytes: int) -> None:
+    def __init__(self, kind: str, image: Path, place: Path, size_bytes: int, quota: str = "") -> None:
         self.place = place
         self._image = image
         place.mkdir()
@@ -40,10 +44,12 @@ class LoopDisk:
         if kind == "tmpfs":
             self._mounting = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(place)]
             return
-        self._mounting = ["mount", "-o", "loop", str(image), str(place)]
+        by_program = ["-t", "exfat-fuse"] if kind == "exfat" and shutil.which("mount.exfat-fuse") else []
+        self._mounting = ["mount", *by_program, "-o", "loop" + (quota and f",{quota}"), str(image), str(place)]
         with image.open("wb") as file:
             file.truncate(size_bytes)
-        _run(*_MAKERS[kind], str(image))
+        making = ["-O", "quota,project", "-E", f"quotatype={quota}"] if quota and kind == "ext4" else []
+        _run(*_MAKERS[kind], *making, str(image))
 
     def mount(self) -> None:
         _run(*self._mounting)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from acqstream.storage.lock import holder_of
 from acqstream.web.health import trouble_of
 from acqstream.web.page_texts import page_texts
 from tests.live.daemon_process import DaemonProcess
+from tests.log.make_frames import frame_of, start_log, wait_for
 from tests.waiting import until
 
 # Recovery waits while the trigger exists.
@@ -40,6 +43,10 @@ def test_a_daemon_that_starts_is_no_missing_daemon(
     monkeypatch.delenv("RUNTIME_DIRECTORY")
     runtime, trigger = tmp_path / "acqstream", tmp_path / "wait"
     trigger.touch()
+    with start_log(tmp_path / "recorded") as log:  # a copy of it is what a killed daemon leaves
+        log.append((frame := frame_of(0)).header, frame.image)
+        wait_for(log, lambda: log.cursors().durable == 1)
+        cells = shutil.copytree(tmp_path / "recorded", tmp_path / "data" / "cells")
     daemon = DaemonProcess(
         tmp_path / "data", prelude=PRELUDE.format(trigger=str(trigger)), runtime=str(runtime), ipc=False
     )
@@ -54,6 +61,12 @@ def test_a_daemon_that_starts_is_no_missing_daemon(
                 main(["status", *place])
             assert end.value.code == 69
             assert f"the daemon is starting ({holder.name})" in capsys.readouterr().err
+        for command in (["info", str(cells)], ["wait", "--timeout", "0", str(cells)]):
+            with contextlib.suppress(SystemExit):
+                main(command)
+            shown = capsys.readouterr().out
+            assert "the daemon is starting: it checks this run" in shown
+            assert "running" not in shown
         with pytest.raises(DaemonUnavailable, match="the daemon is starting"):
             create("cells", endpoint=daemon.endpoint, patience_s=0.3)
         watch = DaemonWatch(daemon.endpoint)
@@ -63,6 +76,9 @@ def test_a_daemon_that_starts_is_no_missing_daemon(
         trigger.unlink()
         until(lambda: watch.look().status, "it answers")
         watch.close()
+        with contextlib.suppress(SystemExit):
+            main(["info", str(cells)])
+        assert "state   interrupted" in capsys.readouterr().out
         until(lambda: not mark.exists(), "the mark is removed")
     finally:
         trigger.unlink(missing_ok=True)

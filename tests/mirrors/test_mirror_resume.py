@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,13 +12,17 @@ from typing import Any, cast
 import pytest
 
 from acqstream.errors import DatasetError, StorageError
+from acqstream.formats.wkw import layout
+from acqstream.formats.wkw.header import HEADER_BYTES
 from acqstream.log.log import Log
 from acqstream.log.state_file import read_state
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.comparison import compare
 from acqstream.mirrors.container import NOTE_NAME, MirrorNote, read_note, remove_container, write_note
 from acqstream.mirrors.own_container import OwnContainer
+from acqstream.mirrors.process_pool import ProcessPool
 from acqstream.mirrors.saved_mirror import SavedMirror
+from acqstream.mirrors.task_runner import TaskRunner
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.storage.disk import LocalDisk
 from acqstream.views.base import ViewSource
@@ -28,6 +33,7 @@ from acqstream.views.view_progress import ViewState
 from tests.host_system import make_link
 from tests.log.make_frames import memory_of, start_log, write_log
 from tests.mirrors.mirror_cases import PLAIN, check_plain, finish, frames_at, places_of, run_of
+from tests.waiting import until
 
 BLOCKS = {**PLAIN, "blocks": [3, 8, 10], "levels": 3}
 HALVED = ((2, 2, 2), (2, 2, 2))
@@ -200,3 +206,30 @@ def test_a_view_is_not_put_behind_a_link(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="is a link, and what it leads to stays as it is"):
         mark_begun(LocalDisk(), tmp_path / "cells", "n5.view", "1")
     assert not any((tmp_path / "documents").iterdir())
+
+
+@pytest.mark.parametrize("width", [0, 2])
+def test_raw_cubes_of_an_earlier_version_are_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    """It made cubes of 512 whatever the volume."""
+    dataset, container = tmp_path / "cells", tmp_path / "cells.wkw"
+    settings = {"format": "wkw", "levels": 1}
+    with start_log(dataset) as log:
+        for frame in FRAMES[:10]:
+            log.append(frame.header, frame.image)
+        with monkeypatch.context() as earlier:
+            earlier.setattr(layout, "fitting_side", lambda *_: 512)
+            run = run_of(dataset, settings, "wkw")
+            until(lambda: run.step() is not None and any(container.rglob("x*.wkw")), "a cube is stored")
+            run.close()
+        for frame in FRAMES[10:]:
+            log.append(frame.header, frame.image)
+    first = {path: path.stat().st_ino for path in container.rglob("x*.wkw")}
+    with ExitStack() as stack:
+        tasks = {"runner": stack.enter_context(TaskRunner(lambda: ProcessPool(width), 1))} if width else {}
+        again = finish(run_of(dataset, settings, "wkw", **tasks))
+    assert (again.reason, again.progress().state) == ("", ViewState.COMPLETE)
+    assert {path: path.stat().st_ino for path in container.rglob("x*.wkw")}.items() >= first.items()
+    assert {path.stat().st_size for path in container.rglob("x*.wkw")} == {512**3 * 2 + HEADER_BYTES}
+    assert compare(dataset, again.folder, len(FRAMES)).text == "all equal"

@@ -13,7 +13,7 @@ from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.wkw.check import check_container
 from acqstream.formats.wkw.header import HEADER_BYTES
 from acqstream.formats.wkw.layout import create_layout, max_encode_memory, plan
-from acqstream.formats.wkw.opening import container_of, is_wkw
+from acqstream.formats.wkw.opening import container_of, is_wkw, resume_options
 from acqstream.formats.wkw.options import WkwOptions, parse_options
 from acqstream.formats.wkw.reader import open_readers
 
@@ -34,4 +34,5 @@ FORMAT: ChunkFormat[WkwOptions] = ChunkFormat(
     check=check_container,
     needs_distances=lambda _options: True,  # datasource-properties.json
     grows_picture=True,
+    resume_options=resume_options,
 )

@@ -10,10 +10,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat
+from acqstream.errors import CorruptDataset, DatasetError, FileMissing, UnknownFormat
 from acqstream.formats.wkw.axes import CHANNEL, COMPONENT
 from acqstream.formats.wkw.cube_folder import CubeFolder
 from acqstream.formats.wkw.datasource import (
@@ -28,6 +29,7 @@ from acqstream.formats.wkw.documents import cube_folder
 from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header
 from acqstream.formats.wkw.magnification import FULL, Magnification, folder_names, parse_magnification
 from acqstream.formats.wkw.notes import ARRAY_NAME, StoredArray
+from acqstream.formats.wkw.options import WkwOptions
 from acqstream.formats.wkw.progress import STORED_NAME
 from acqstream.storage.read_place import ReadPlace
 
@@ -73,6 +75,13 @@ def container_of(path: ReadPlace) -> ReadPlace:
             if (candidate / name).is_object():
                 return candidate
     return folder
+
+
+def resume_options(options: WkwOptions, container: ReadPlace) -> WkwOptions:
+    """Raw cubes as they are in an existing container, unless a side was asked for: earlier versions chose others."""
+    with suppress(FileMissing, CorruptDataset):  # the mirror is made again
+        return replace(options, cube_side=options.cube_side or read_array(container).header.cube_side)
+    return options
 
 
 def find_layers(path: ReadPlace) -> list[str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -9,14 +10,16 @@ import os
 import re
 import sys
 
+from acqstream.storage.platform.linux_quota import quotas_of_subvolume, quotas_of_users
 from acqstream.storage.platform.posix_files import RESERVE_STEP_BYTES, PosixFiles
 
 _DESCRIPTORS = "/proc/self/fd"
 _FALLOC_FL_KEEP_SIZE = 1
 _BTRFS = 0x9123683E  # f_type of statfs(2); a cut frees no part of an extent there
-_FREES_CUT_SPACE = {0xEF53, 0x58465342, 0x01021994}  # ext4, xfs, tmpfs
+_XFS = 0x58465342
+_FREES_CUT_SPACE = {0xEF53, _XFS, 0x01021994}  # ext4, xfs, tmpfs
 _FUSE = 0x65735546
-_FORCES_ALL = {0xEF53, 0x58465342, _BTRFS}  # not FUSE and overlays: the file system behind them is not asked
+_FORCES_ALL = {0xEF53, _XFS, _BTRFS}  # not FUSE and overlays: the file system behind them is not asked
 _REPORTS_ERRORS = (5, 8)  # the kernel from which syncfs(2) reports failed writes of any file
 _GET_FLAGS, _NO_COW = 0x80086601, 0x00800000  # FS_IOC_GETFLAGS, FS_NOCOW_FL: `chattr +C`
 _BUFFERS_CHECKSUMS = (6, 14)  # the kernel from which btrfs takes direct writes of files with checksums so
@@ -85,6 +88,17 @@ class LinuxFiles(PosixFiles):
         if self._syncfs(fd) != 0:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
+
+    def free_bytes(self, path: str) -> int:
+        return min([super().free_bytes(path), *(left for left in self.quotas(path).values() if left is not None)])
+
+    def quotas(self, folder: str) -> dict[str, int | None]:
+        with contextlib.suppress(OSError), contextlib.ExitStack() as opened:  # statvfs(2) or the next write says why
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            opened.callback(os.close, fd)
+            kind = self._kind(fd)
+            return quotas_of_subvolume(fd) if kind == _BTRFS else quotas_of_users(fd, binds_root=kind == _XFS)
+        return {}
 
     def real_path(self, fd: int, path: str) -> str:
         try:

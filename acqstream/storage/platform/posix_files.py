@@ -189,6 +189,11 @@ class PosixFiles:
         # f_bavail, not f_bfree: the blocks kept for root are not ours.
         return status.f_bavail * status.f_frsize
 
+    def quotas(self, folder: str) -> dict[str, int | None]:
+        """Bytes left of the quotas of new files there, by their names: sys.maxsize without a limit, None if this user
+        cannot look it up. Empty without quotas, or if the system does not report them."""
+        return {}
+
     def _force(self, fd: int) -> None:
         os.fsync(fd)
 

@@ -287,6 +287,9 @@ class WindowsFiles:
             raise windows_error(last_error(), path)
         return free.value
 
+    def quotas(self, folder: str) -> dict[str, int | None]:
+        return {}  # `free_bytes` has them
+
     def _checked(self, handle: int, path: str, direct: bool) -> int:
         """The handle, noted if it is for direct I/O; closed if sectors of the volume are too large or unknown."""
         if not direct:

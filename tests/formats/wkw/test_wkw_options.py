@@ -85,6 +85,12 @@ def test_compressed_chunks_are_whole_cubes():
     assert max_encode_memory(levels[0], parse_options({"compression": "lz4"})) > levels[0].chunk_bytes
 
 
+def test_sizes_on_a_disk_without_holes():
+    for depth, n_cubes in ((0, 1), (1, 1), (129, 2)):
+        cut = plan(stack(shape=(depth, 300, 128)), parse_options({"cube": 128, "levels": 1}))
+        assert cut.sizes() == ((depth or 128) * 300 * 128 * 2, n_cubes * 3 * 128**3 * 2)
+
+
 def test_levels_follow_the_voxels_and_keep_their_centres():
     *_, last = planned(stack(translation=(1.0, 2.0, 3.0)), levels=4)
     assert (last.factors, last.shape) == ((2, 8, 8), (50, 256, 256))
