@@ -17,6 +17,7 @@ _MAX_CHANNELS = 64
 _MAX_ROWS = 4096  # in which they are looked for
 _STRIPS, _STRIP_BYTES = 8, 2**16  # read of a frame
 _MAX_SAMPLES = 4096  # of a strip
+_MAX_PIXELS = 2**24
 
 
 def shown_contrast(reader: NDTiffReader) -> dict[AxisValue | None, Limits]:
@@ -41,6 +42,9 @@ def shown_contrast(reader: NDTiffReader) -> dict[AxisValue | None, Limits]:
 def _samples(reader: NDTiffReader, row: int) -> NDArray[Any]:
     """Pixels of strips of a frame from its top to its bottom."""
     height, width, *_ = reader.frame_shape(row)
+    is_plain = reader.stored_frame(row)[1].is_plain
+    if (width if is_plain else height * width) > _MAX_PIXELS:  # of one read: an index may promise any size
+        return np.zeros(0, np.uint16)
     lines = max(1, min(height, _STRIP_BYTES // max(1, width * 2)))
     parts = []
     try:
