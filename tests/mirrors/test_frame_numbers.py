@@ -14,6 +14,7 @@ from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.mirrors.frame_numbers import choose_numbers, read_numbers
 from tests.dataset.test_own_plans import write
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
+from tests.log.make_frames import frame_of, write_log
 from tests.mirrors.mirror_cases import finish, run_of
 
 STUDIO = {"ElapsedTime-ms": 1500, "Exposure-ms": 12.5, "XPositionUm": 3.0, "ZPositionUm": "7.5"}
@@ -51,3 +52,11 @@ def test_a_mirror_by_reference_says_their_units(tmp_path: Path) -> None:
     attributes = [document["attributes"] for document in documents]
     found = {one["key"]["value"]: one["units"]["value"] for one in attributes if "units" in one and "key" in one}
     assert found == {name: unit for name, unit in COLUMN_UNITS.items() if name != "exposure_ms"}
+
+
+@pytest.mark.parametrize("settings", [{}, {"pixels": "reference"}], ids=str)
+def test_a_mirror_says_the_range_of_its_bits(tmp_path: Path, settings: dict[str, Any]) -> None:
+    write_log(tmp_path / "cells", [frame_of(0, bits=12)])
+    finish(run_of(tmp_path / "cells", {"format": "hsds", **settings}, "hsds"))
+    found = [json.loads(file.read_text())["attributes"] for file in tmp_path.rglob(".dataset.json")]
+    assert [one["valid_range"]["value"] for one in found if "valid_range" in one] == [[0, 4095]]
