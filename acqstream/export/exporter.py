@@ -16,7 +16,7 @@ from acqstream.errors import ConfigError, DatasetError, DatasetExists, Unsupport
 from acqstream.export.choice import chosen
 from acqstream.export.frame_references import frame_references
 from acqstream.export.hdf5 import Hdf5Writer, open_hdf5
-from acqstream.export.hdf5_axes import write_metadata, write_scales, write_summary
+from acqstream.export.hdf5_axes import IMAGE, write_metadata, write_scales, write_summary
 from acqstream.export.image_grid import ImageGrid
 from acqstream.export.image_looks import ome_images, ome_pixels, physical_steps
 from acqstream.export.metadata_table import MetadataTable, table_suffix
@@ -102,6 +102,8 @@ class Exporter:
             else:
                 self._extra["references"] = writer.write_references(references, self.on_progress)
                 self._notes.append(ABSOLUTE_TEXT)
+            if source.bits:
+                file[IMAGE].attrs["valid_range"] = [0, 2**source.bits - 1]
             write_metadata(file, array, names, source.metadata(array.layout))
             facts = {"source": str(dataset.path), "format": dataset.format, "complete": int(dataset.complete)}
             write_summary(h5py, file, dataset.summary_metadata, facts)

@@ -140,3 +140,16 @@ def test_what_was_declared_is_that_of_all_and_a_wish_is_doubted(tmp_path: Path) 
         assert (
             "along z the summary says 0.5 um, the frames differ between positions" in other.levels[0].source.doubts[0]
         )
+
+
+def test_positions_with_other_channels_and_against_the_direction(tmp_path: Path) -> None:
+    """Places along z have one direction: a stack that runs against it has no distance."""
+    plans = {"A": ("DAPI", 0.5), "B": ("GFP", 1.5), "C": ("GFP", -1.0)}
+    places: list[dict[str, Any]] = [
+        {"position": name, "channel": channel, "z": z} for name, (channel, _) in plans.items() for z in range(3)
+    ]
+    said_z = [{"ZPositionUm": plans[at["position"]][1] * at["z"]} for at in places]
+    write_log(tmp_path / "cells", [frame_of(n, axes=at, metadata=said_z[n]) for n, at in enumerate(places)])
+    with acqstream.open(tmp_path / "cells") as ds:
+        found = [ds.levels[0].spacing_of("z", name)[1:] for name in plans]
+    assert found == [(0.5, "um"), (1.5, "um"), (1.0, "")]

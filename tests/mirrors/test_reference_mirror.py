@@ -108,14 +108,14 @@ def test_table_chunks_without_any_frame_name_a_stack(tmp_path: Path, monkeypatch
     check(tmp_path / "cells", is_as_stored=False)
 
 
-def test_no_pixel_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_frame_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_log(tmp_path / "cells", frames_at(TIME_Z))
 
     def refuse(*_: Any) -> None:
         raise AssertionError("pixels are read")
 
     with monkeypatch.context() as patch:
-        for name in ("read_pixels", "read_frames", "read_rows"):
+        for name in ("read_pixels", "read_frames"):  # contrast is that of a few rows of the first frames
             patch.setattr(NDTiffReader, name, refuse)
         run = finish(mirror(tmp_path / "cells"))
         assert compare(run.path, run.folder, len(TIME_Z)).frames == len(TIME_Z)
@@ -130,7 +130,7 @@ def test_values_of_axes_and_numbers_of_the_metadata(tmp_path: Path) -> None:
     frames = [frame_of(number, axes=key, metadata=metadata(number)) for number, key in enumerate(NAMED)]
     write_log(tmp_path / "cells", frames)
     run = finish(mirror(tmp_path / "cells"))
-    assert lines_of(run)["columns"] == ["Exposure-ms", "ZPositionUm", "a/b"]
+    assert lines_of(run)["columns"] == ["exposure_ms", "stage_z_um", "Exposure-ms", "ZPositionUm", "a/b"]
     served = Served(container_of(tmp_path / "cells"))
     assert served.read("time").tolist() == [0, 1, 2, 3, 4, 5]
     assert [name.decode() for name in served.read("channel")] == ["DAPI", "Cy5 µ"]

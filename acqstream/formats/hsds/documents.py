@@ -105,6 +105,7 @@ def level_attributes(spec: ArraySpec) -> dict[str, Attribute]:
         "units": [*spec.units],
         "translation": [*map(float, spec.translation)],
         "factors": [*spec.factors],
+        **({"valid_range": [0, 2**spec.bits - 1]} if spec.bits else {}),
         **{f"{axis} labels": [*map(str, names)] for axis, names in spec.labels.items() if names},
     }
     return {name: attribute(value) for name, value in found.items()}

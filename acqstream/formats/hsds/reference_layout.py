@@ -36,6 +36,9 @@ from acqstream.model.axes import AxisValue
 
 PIXELS = "level 0"
 METADATA = "metadata"
+COLUMN_UNITS = {"time_s": "s", "exposure_ms": "ms", "stage_x_um": "um", "stage_y_um": "um", "stage_z_um": "um"}
+"""Columns with the same words for every producer, before those named after keys in the metadata."""
+
 _COMPRESSION_LEVEL = 1
 _GZIP = ChunkFilter(DEFLATE.kind, DEFLATE.number, DEFLATE.name, _COMPRESSION_LEVEL)
 _NAME_BYTES = 64  # of a name along an axis, in UTF-8
@@ -194,6 +197,8 @@ class ReferenceLayout:
             dims, steps = self.spec.shape[: len(self.note.steps)] or (1,), self.note.steps or (1,)
             layout = StoredLayout(kind="H5D_CHUNKED", dims=steps)
             attributes = {"key": attribute(name)}
+            if name in COLUMN_UNITS:
+                attributes["units"] = attribute(COLUMN_UNITS[name])
             yield self._dataset(self._column(name), _NUMBER, dims, layout, fill_value="NaN", attributes=attributes)
 
     def _scale_documents(self) -> Iterator[DatasetDocument]:
