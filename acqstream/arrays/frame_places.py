@@ -95,6 +95,10 @@ class FramePlaces:
         """Return the value of each place by axis, None for places without frames; empty for mirrors of old plans."""
         return {name: self._axes[name].listed() for name in self.shown_axes() if name in self._axes}
 
+    def values_along(self, name: str) -> Sequence[AxisValue | None]:
+        """Return the value of each place of an axis, also of an old plan; empty for an axis that it has not."""
+        return self._axes[name].listed() if name in self._axes else ()
+
     def with_values(self, levels: Sequence[ArraySpec]) -> tuple[ArraySpec, ...]:
         """Return these levels with the values of the places so far."""
         shown, values = self.shown_axes(), self.axis_values()

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from acqstream.arrays.axis_order import COLUMN, POSITION, ROW
-from acqstream.arrays.frame_space import TIME, ImageKey, Readings, SpaceEvidence, StageReading, Z, stage_reading
+from acqstream.arrays.frame_space import TIME, ImageKey, Readings, SpaceEvidence, Z
+from acqstream.arrays.stage_reading import StageReading, stage_reading
 from acqstream.errors import DatasetError
 from acqstream.model.axes import Axes, AxisValue
 

@@ -96,7 +96,7 @@ class ArraySpace:
 
     def _looks(self) -> tuple[ChannelLook, ...]:
         """As they are now. Contrast is looked for when a channel comes, and after `forget`: viewers keep it."""
-        values = self._places.axis_values().get(CHANNEL, ())
+        values = self._places.values_along(CHANNEL)
         if self._contrast is None or self._contrast[0] != values:
             self._contrast = (values, shown_contrast(self._reader))
         reader = self._reader

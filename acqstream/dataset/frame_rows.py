@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.frame_array import FrameArray
-from acqstream.arrays.frame_space import stage_reading
+from acqstream.arrays.stage_reading import stage_reading
 from acqstream.dataset.source import LevelLayout
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.reader import NDTiffReader

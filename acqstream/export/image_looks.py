@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 
 from acqstream.arrays.axis_order import POSITION, TILE_AXES
 from acqstream.arrays.channel_looks import channel_looks
-from acqstream.arrays.frame_space import UM, Place, StageReading, stage_reading
+from acqstream.arrays.frame_space import UM, Place
 from acqstream.arrays.image_places import IMAGE_AXES
 from acqstream.arrays.position_names import position_names
+from acqstream.arrays.stage_reading import StageReading, stage_reading
 from acqstream.dataset.dataset import Dataset
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.source import LevelAxis, Spacing, X, Y, Z

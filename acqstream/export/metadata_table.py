@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from acqstream.arrays.frame_space import stage_reading
+from acqstream.arrays.stage_reading import stage_reading
 from acqstream.dataset.frame_level import FrameLevel
 from acqstream.dataset.frame_rows import stored_frames
 from acqstream.dataset.optional import import_optional

@@ -45,7 +45,7 @@ def test_a_mirror_is_made_told_and_verified(data, capsys):
         "shape   time 2, channel 2, z 37, y 70, x 90",
         "dtype   uint16",
         "axis    channel: DAPI, GFP",
-        "scale   z 0.3 um, y 0.1 um, x 0.1 um",
+        "scale   z 0.3 um (summary), y 0.1 um (summary), x 0.1 um (summary)",
         "level 0 2 x 2 x 37 x 70 x 90, 32 chunks of 1 x 1 x 32 x 64 x 64",
         "level 1 2 x 2 x 37 x 35 x 45, 8 chunks of 1 x 1 x 32 x 64 x 64",
         "level 2 2 x 2 x 37 x 17 x 22, 8 chunks of 1 x 1 x 32 x 64 x 64",
