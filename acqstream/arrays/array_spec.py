@@ -13,6 +13,7 @@ from acqstream.arrays.axis_order import POSITION
 from acqstream.arrays.channel_looks import ChannelLook
 from acqstream.arrays.frame_space import UM, Coordinates, OwnSpacing, StageAxes
 from acqstream.arrays.image_places import NO_PLACES, ImagePlaces
+from acqstream.arrays.placed_values import PlacedValues
 from acqstream.grid.block_sizes import reduced_shape
 from acqstream.model.axes import AxisValue
 
@@ -172,6 +173,11 @@ class ArraySpec:
             units=moved(self.units, new_unit),
             translation=moved(self.translation, 0.0),
         )
+
+    def is_uneven(self, axis: str) -> bool:
+        """Whether items that are stored side by side lie apart unequally: levels do not join them."""
+        named = [int(text) if text.lstrip("-").isdecimal() else text for text in self.labels.get(axis, ())]
+        return axis in self.coordinates or PlacedValues.of(self.axis_values.get(axis) or named).gap is None
 
     def reduced(self, factors: Sequence[int]) -> ArraySpec:
         """The level of this full resolution whose items are means of blocks of so many; they lie in their centres."""

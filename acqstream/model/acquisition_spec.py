@@ -115,6 +115,9 @@ class AcquisitionSpec:
         """Plain values: the field `request` of acqstream.json."""
         values = dataclasses.asdict(self)
         del values["given"]
+        for axis in values["axes"]:
+            if not axis["start"]:  # as in the files of earlier versions
+                del axis["start"]
         request: dict[str, Any] = {}
         for name, value in values.items():
             request |= stored_views(self.views) if name == "views" else {name: value}

@@ -267,7 +267,8 @@ def _next_factors(last: ArraySpec, options: N5Options) -> tuple[int, ...]:
     """Twice those of the last level along the axes with the smallest items: anisotropic ones become isotropic."""
     halved = [last.shape[-2] > 1, last.shape[-1] > 1]
     finest = min(last.scale[-2:])
-    halve_z = options.downsample == "xyz" and last.shape[-3] != 1 and last.scale[-3] < 2 * finest
+    has_neighbours = last.shape[-3] != 1 and not last.is_uneven("z")
+    halve_z = options.downsample == "xyz" and has_neighbours and last.scale[-3] < 2 * finest
     steps = (*(1 for _ in last.axes[:-3]), 2 if halve_z else 1, *(2 if possible else 1 for possible in halved))
     return tuple(factor * step for factor, step in zip(last.factors, steps, strict=True))
 

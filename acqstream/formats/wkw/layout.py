@@ -336,7 +336,7 @@ def _voxel_size(full: ArraySpec, roles: AxisRoles, options: WkwOptions) -> tuple
     """(x, y, z) where all three are lengths in one unit; None: the depth is not reduced."""
     z, y, x = (abs(size) for size in roles.extent(full.scale))
     units = set(full.units[roles.depth : roles.depth + 3])
-    known = len(units) == 1 and unit_name(units.pop()) is not None and min(x, y, z) > 0
+    known = not full.is_uneven("z") and len(units) == 1 and unit_name(units.pop()) is not None and min(x, y, z) > 0
     return (x, y, z) if known and options.downsample == "xyz" else None
 
 

@@ -54,11 +54,11 @@ def test_z_step_and_stage_places_reach_the_mirrors(shared_daemon):
         affine = np.array([*map(float, view.findtext("ViewTransform/affine").split())]).reshape(3, 4)
         assert affine[:, :3].tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 0.3]]
         places.append(affine[:, 3].tolist())
-    assert places == [[100.0, 20.0, 5.0], [160.5, -35.0, 5.0]]
+    assert places == [[68.5, 4.5, 5.0], [129.0, -50.5, 5.0]]  # half an image from the stage's place
     with acqstream.open(path) as ds, acqstream.open(n5) as first, acqstream.open(wkw) as second:
         assert ds.levels[0].z_step_um == 0.3
         for mirror in (first, second):
             level = mirror.levels[0]
             assert dict(zip(level.axes, level.units, strict=True)) == {"position": "", "z": "um", "y": "um", "x": "um"}
             assert (level.z_step_um, level.pixel_size_um) == (0.3, 1.0)
-            assert level.places == ((5.0, 20.0, 100.0), (5.0, -35.0, 160.5))
+            assert level.places == ((5.0, 4.5, 68.5), (5.0, -50.5, 129.0))
