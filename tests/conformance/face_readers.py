@@ -6,6 +6,7 @@ A `Said` has no entry for an axis whose distance the face does not know. Lengths
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import itertools
 import json
@@ -193,6 +194,33 @@ def _coordinates(array: xarray.DataArray) -> Said:
     return said
 
 
+def hsds(path: Path) -> list[Said]:
+    """The attributes of its dataset, as h5pyd gets them from a server."""
+    (document,) = path.rglob(".dataset.json")
+    found = {name: one["value"] for name, one in json.loads(document.read_text("utf-8"))["attributes"].items()}
+    place = dict(zip(found["axes"], found["translation"], strict=True))
+    said = Said(_known(found["axes"], found["scale"], found["units"]))
+    said.first = (place.get("z", 0.0), place["y"], place["x"])
+    said.highest = found.get("valid_range", [0, None])[1]
+    said.channels = found.get("channel labels", [])
+    return [said]
+
+
+def table(path: Path) -> list[Said]:
+    """The rows of the first channel and plane, by position."""
+    found: dict[str, Said] = {}
+    seen = set()
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            said = found.setdefault(row.get("position", ""), Said())
+            if said.stage is None and row["stage_x_um"]:
+                said.stage = (float(row["stage_x_um"]), float(row["stage_y_um"]))
+            if "time" in row and row["time_s"] and (key := (row.get("position"), row["time"])) not in seen:
+                seen.add(key)
+                said.times = [*(said.times or []), float(row["time_s"])]
+    return [*found.values()]
+
+
 def ome_tiff(path: Path) -> list[Said]:
     """As ome-types parses it."""
     return [_ome_image(image) for image in ome_types.from_tiff(path).images]
@@ -305,7 +333,9 @@ FACES: Mapping[str, tuple[Mapping[str, Any] | str, Callable[[Path], list[Said]]]
     "n5 multiscale": ({"format": "n5", "layout": "multiscale"}, n5_multiscale),
     "wkw": ({"format": "wkw", "cube": 32}, wkw),
     "precomputed": ({"format": "precomputed"}, precomputed),
+    "hsds": ({"format": "hsds", "pixels": "copy"}, hsds),
     "hdf5": ("hdf5", hdf5),
+    "table": ("table", table),
     "ome-tiff": ("ome-tiff", ome_tiff),
 }
 """The settings of a mirror, the kind of an export, or "dataset"; and what reads it."""

@@ -33,13 +33,15 @@ CANNOT: Mapping[str, frozenset[str]] = {
     "n5 multiscale": frozenset({"time", "times", "stage", "channels", "colors", "windows", "bits"}),
     "wkw": frozenset({"time", "times", "first", "stage", "channels", "unknown"}),
     "precomputed": frozenset({"time", "times", "first", "stage", "channels", "colors", "windows", "bits", "unknown"}),
+    "hsds": frozenset({"images", "times", "stage", "colors", "windows"}),
+    "table": frozenset({"first", "channels", "colors", "windows", "bits", "time", "z", "y", "x"}),
     "hdf5": frozenset({"time", "stage", "colors", "windows", "bits"}),
     "ome-tiff": frozenset({"first", "windows"}),
 }
 """What a face has no word for; `unknown`: that a distance is not known."""
-ONE_ARRAY = frozenset({"info", "napari"})
+ONE_ARRAY = frozenset({"info", "napari", "hsds"})
 """Faces that show all images as one array."""
-HOLDS_PLACES = frozenset({"web", "neuroglancer", "ome-zarr", "n5", "n5 multiscale", "wkw", "precomputed"})
+HOLDS_PLACES = frozenset({"hsds", "web", "neuroglancer", "ome-zarr", "n5", "n5 multiscale", "wkw", "precomputed"})
 """Faces with places for frames that did not come; others show those that did side by side."""
 
 
@@ -49,7 +51,7 @@ def make(tmp_path: Path, run: OddRun, face: str) -> tuple[Path, list[Said]]:
     if settings == "dataset":
         return tmp_path / "cells", read(tmp_path / "cells")
     if isinstance(settings, str):
-        path = tmp_path / ("cells.h5" if settings == "hdf5" else "cells.ome.tif")
+        path = tmp_path / {"hdf5": "cells.h5", "ome-tiff": "cells.ome.tif", "table": "cells.csv"}[settings]
         export(tmp_path / "cells", settings, path)  # type: ignore[arg-type]
         return path, read(path)
     finish(run_of(tmp_path / "cells", {**settings, "levels": 1}, settings["format"]))
