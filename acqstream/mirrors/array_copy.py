@@ -153,11 +153,13 @@ def _store(
         keys = tuple((0, key) for key in np.ndindex(*map(len, slabs)))
         # Every slab of level 0 counts as one that an earlier process had in memory, so it is built from the planes.
         assembly.restore(SavedMirror(unstored=keys))
+        left = len(keys)
         while not assembly.settle():
             workers.check()
             on_progress(len(keys) - len(assembly.pending), len(keys))
-            if not assembly.pending:
+            if not assembly.pending or len(assembly.pending) == left:  # it waits for memory that the workers have
                 time.sleep(_POLL_S)
+            left = len(assembly.pending)
         workers.check()
         writer.sync()
         writer.finish(chunk_plan.plan.levels)
