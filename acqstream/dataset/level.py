@@ -125,14 +125,14 @@ class Level:
         """
         return self.source.places
 
-    def spacing_of(self, axis: str, position: AxisValue) -> Spacing:
+    def spacing_of(self, axis: str, position: AxisValue | None = None) -> Spacing:
         """(start, step, unit) along an axis, of one position: it may have a z step and an interval of its own.
 
         Otherwise it is that of all, as in `translation`, `scale` and `units`; there an axis has no unit where positions
         differ.
         """
-        own = next(own for own in self.source.layout().all_axes if own.name == axis)
-        return own.spacing(self.source.spacing(axis, position))
+        own = next((own for own in self.source.layout().all_axes if own.name == axis), None)
+        return Spacing() if own is None else own.spacing(self.source.spacing(axis, position))
 
     def place_of(self, **values: AxisValue) -> Place | None:
         """The place of an image on the stage: `place_of(row=1, column=2)`, `place_of(position="A1")`.
@@ -160,12 +160,12 @@ class Level:
 
         For frames the declared distance, else the summary's, else that of the stage positions; None if unknown.
         """
-        spacing = dict(zip(self.axes, self._spacings(), strict=True)).get(Z, Spacing())
+        spacing = self.spacing_of(Z)
         factor = UM_BY_UNIT.get(spacing.unit)
         return None if factor is None else spacing.step * factor * self.source.z_direction
 
     def _spacings(self) -> list[Spacing]:
-        return [axis.spacing(self.source.spacing(axis.name)) for axis in self.source.layout().all_axes]
+        return [self.spacing_of(axis) for axis in self.axes]
 
     @property
     def missing_count(self) -> int:

@@ -22,6 +22,7 @@ from acqstream.arrays.channel_looks import CHANNEL, ChannelLook
 from acqstream.dataset.dataset import Dataset, open_dataset
 from acqstream.dataset.first_frames import FrameLooks
 from acqstream.dataset.frame_level import FrameLevel
+from acqstream.dataset.level import Level
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.level_choice import level_arrays, small_array, small_factors
 from acqstream.dataset.source import Spacing, X, Y
@@ -83,7 +84,7 @@ class PictureSource(Protocol):
         """The stored value at a pixel, of RGB three values; empty outside of the frame. Raises DatasetError."""
 
     def spacing(self, axis: str) -> Spacing:
-        """Of the stored pixels along y and x, and of the values of an axis."""
+        """Of the stored pixels along y and x, and of the values of an axis, side by side."""
 
     def looks(self) -> Mapping[AxisValue | None, ChannelLook]:
         """Names, colours and contrast by channel, in the order of `axes`; of None without any."""
@@ -186,7 +187,7 @@ class FramePictures:
         return _values_of(self._reader.read_rows(place.number, y, y + 1)[0, x])
 
     def spacing(self, axis: str) -> Spacing:
-        return self._level.spacing(axis)
+        return Level(self._level).spacing_of(axis)
 
     def looks(self) -> Mapping[AxisValue | None, ChannelLook]:
         return self._looks.find(self.axes().get(CHANNEL, ()))
@@ -275,7 +276,7 @@ class ArrayPictures:
             return _values_of(array[(*_position(array, place), y, x)])
 
     def spacing(self, axis: str) -> Spacing:
-        return self._dataset.levels[0].source.spacing(axis)
+        return self._dataset.levels[0].spacing_of(axis)
 
     def looks(self) -> Mapping[AxisValue | None, ChannelLook]:
         return self._dataset.channel_looks()

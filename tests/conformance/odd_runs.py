@@ -271,6 +271,10 @@ RUNS: dict[str, OddRun] = {
     "a camera transposed": affine("0;0.5;0;0.5;0;0", 50.0, 100.0),
     "a camera at an angle": affine("0.3;-0.4;0;0.4;0.3;0", 100.0, -50.0),
     "the default affine, binned": affine("2;0;0;0;2;0", 100.0, 50.0),
+    "the default affine alone": OddRun(
+        metadata=lambda place: stage(place, pixel=0, PixelSizeAffine="1;0;0;0;1;0"),
+        images=(Image(distances={"z": 2.0}, stage=(100.0, 50.0)),),
+    ),
     "an affine of another size": affine("0;-1;0;1;0;0", 50.0, -100.0),
     "an affine that cannot be": affine("0;0;0;0;0;0", 100.0, 50.0),
     # Places.
