@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from acqstream.bench import steady
 from acqstream.bench.comparison import BenchSettings
 from acqstream.bench.producers import PacedTimes
 from acqstream.bench.steady import SteadyPlan, _Steady, put_figures, roll_over_figures, run_steady_benchmark
@@ -58,7 +58,7 @@ def test_a_run_is_as_long_as_the_disk_has_room_for(tmp_path: Path, monkeypatch: 
     settings = BenchSettings(directory=tmp_path, payload_bytes=3_000_000, pairs=1, rows=("ipc",))
     run = _Steady(settings, SteadyPlan(shape=(256, 256), seconds=10), tmp_path, lambda *news: None, 1)
     assert run.paced_workload(100.0).frames == 1000
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=500 * 131072))
+    monkeypatch.setattr(steady, "FILES", SimpleNamespace(free_bytes=lambda path: 500 * 131072))
     assert run.paced_workload(100.0).frames == 425
 
 

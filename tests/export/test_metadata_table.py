@@ -91,16 +91,21 @@ def test_tiles_have_a_row_each(tmp_path: Path) -> None:
     assert [(row["row"], row["column"]) for row in rows_of(tmp_path / "cells.csv")] == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
-def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_cells(tmp_path / "cells")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
+    with pytest.raises(ConfigError, match=r"pyarrow.*\[table\]"):
+        export(tmp_path / "cells", "table", tmp_path / "a.parquet")
+    assert not [*tmp_path.glob("*.parquet")]
+
+
+def test_refused(tmp_path: Path) -> None:
     write_cells(tmp_path / "cells")
     with pytest.raises(ConfigError, match=r"must end with \.csv or \.parquet"):
         export(tmp_path / "cells", "table", tmp_path / "a.xlsx")
     with pytest.raises(ConfigError, match="no pixels"):
         export(tmp_path / "cells", "table", is_copy=True)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
-    with pytest.raises(ConfigError, match=r"pyarrow.*\[table\]"):
-        export(tmp_path / "cells", "table", tmp_path / "a.parquet")
     with pytest.raises(SystemExit):
         main(["mirror", str(tmp_path / "cells"), "--to", "n5"])
     with pytest.raises(UnsupportedFeature, match="only frames of NDTiff"):

@@ -118,13 +118,15 @@ def test_every_generation_is_what_a_shorter_run_was(data):
         write_log(data / f"first{count}", frames[:count], replace_duplicates=True)
     with web_thread(data) as site:
         for count in range(1, len(frames)):
-            pinned, alone = shape_of(site, f"@g={count}"), shape_of(site, name=f"first{count}")
+            pinned, alone = shape_of(site, f"@g={count}"), shape_of(site, f"@g={count}", name=f"first{count}")
             if pinned is None:
                 continue
             assert alone is not None
             assert pinned[1:] == alone[1:]
             inside = tuple(slice(size) for size in pinned)
-            assert np.array_equal(read(site, f"@g={count}"), read(site, name=f"first{count}")[inside]), count
+            assert np.array_equal(read(site, f"@g={count}"), read(site, f"@g={count}", name=f"first{count}")[inside]), (
+                count
+            )
 
 
 def test_only_a_pinned_chunk_of_a_known_dataset_is_kept_for_ever(site, data):
