@@ -60,8 +60,10 @@ def coordinates(source: LevelSource, array: LevelArray) -> dict[str, Any]:
     for name, found in source.coordinates(array.layout).items():
         axes = tuple(dimensions[axis] for axis in found.axes)
         by_name[name if name not in by_name else f"{name}_"] = (axes, found.values, {"units": found.unit})
+    is_whole = len(by_name.get("z_um", ((),))[0]) > 1  # planes of each position lie where it says
     for name, (along, items, attributes) in _of_positions(source, array).items():
-        by_name.setdefault(name, (dimensions[along], items, attributes))
+        if not (is_whole and name == f"{POSITION}_z_um"):
+            by_name.setdefault(name, (dimensions[along], items, attributes))
     for axis in array.layout.pixels:
         if axis.name != C:
             spacing = source.spacing(axis.name)

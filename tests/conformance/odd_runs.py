@@ -217,6 +217,11 @@ RUNS: dict[str, OddRun] = {
         metadata=lambda place: {"ZPositionUm": place["z"] * 0.01, "PixelSizeUm": 0.5},
         images=(Image(distances={"z": 1.0, **PIXELS}),),
     ),
+    "far indices of the summary": OddRun(
+        values={"z": [0, 100, 200]},
+        summary={"z-step_um": 0.01, "PixelSizeUm": 0.5},
+        images=(Image(distances={"z": 1.0, **PIXELS}),),
+    ),
     "uneven indices": OddRun(
         values={"z": [0, 1, 5]},
         metadata=lambda place: {"ZPositionUm": place["z"] * 2.0, "PixelSizeUm": 0.5},
@@ -296,8 +301,8 @@ RUNS: dict[str, OddRun] = {
         values={"position": [*SITES]},
         metadata=_own_plans,
         images=(
-            Image(distances={**ALL, "time": 5.0}, times=(0.0, 5.0, 10.0)),
-            Image(distances={"z": 0.5, "time": 20.0, **PIXELS}, times=(0.0, 20.0, 40.0)),
+            Image(distances={**ALL, "time": 5.0}, first=(7.0, 45.25, 92.75), times=(0.0, 5.0, 10.0)),
+            Image(distances={"z": 0.5, "time": 20.0, **PIXELS}, first=(7.0, -54.75, 592.75), times=(0.0, 20.0, 40.0)),
         ),
     ),
     "a plate with holes": OddRun(
