@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from acqstream.model.axes import AxisValue
 Position = tuple[int, ...]
 """Position of a chunk in the grid: an item per axis, in the order of the axes, from 0."""
 
+_INTEGER = re.compile(r"-?[0-9]{1,18}")  # a label that stands for one
 _LENGTHS = ("z", "y", "x")
 _Item = TypeVar("_Item")
 
@@ -176,7 +178,7 @@ class ArraySpec:
 
     def is_uneven(self, axis: str) -> bool:
         """Whether items that are stored side by side lie apart unequally: levels do not join them."""
-        named = [int(text) if text.lstrip("-").isdecimal() else text for text in self.labels.get(axis, ())]
+        named = [int(text) if _INTEGER.fullmatch(text) else text for text in self.labels.get(axis, ())]
         return axis in self.coordinates or PlacedValues.of(self.axis_values.get(axis) or named).gap is None
 
     def reduced(self, factors: Sequence[int]) -> ArraySpec:

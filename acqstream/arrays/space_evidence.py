@@ -179,7 +179,7 @@ class SpaceWitnesses:
 
 
 def _spread(values: Sequence[AxisValue], most: int = MAX_TIMES) -> Sequence[AxisValue]:
-    """So many of them at most, from the first to the end; as more come, some of them stay."""
+    """At most `most` of them, from the first to the end; as more come, some of them stay."""
     step = 1
     while len(values) > step * most:
         step *= 2

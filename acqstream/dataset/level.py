@@ -165,7 +165,7 @@ class Level:
         return None if factor is None else spacing.step * factor * self.source.z_direction
 
     def _spacings(self) -> list[Spacing]:
-        return [self.spacing_of(axis) for axis in self.axes]
+        return [axis.spacing(self.source.spacing(axis.name)) for axis in self.source.layout().all_axes]
 
     @property
     def missing_count(self) -> int:

@@ -106,7 +106,7 @@ class MetadataTable:
         return names
 
     def _batches(self) -> Iterator[list[dict[str, object]]]:
-        """Rows by name of the column, so many that they fit into memory."""
+        """Batches of rows that fit into memory; a row has its values by name of the column."""
         batch: list[dict[str, object]] = []
         for key, metadata in self._frames():
             numbers = {self._names[name]: value for name, value in _numbers(metadata) if name in self._names}

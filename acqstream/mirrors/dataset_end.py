@@ -124,7 +124,7 @@ class _DatasetWatch:
             complete=state.state is AcquisitionState.COMPLETE and (receipt is None or receipt.complete),
             stored=receipt.stored if receipt is not None else 0,
             missing=_undeclared(receipt) if receipt is not None else 0,
-            sentence=receipt.sentence if receipt is not None else starting_text(self.folder) * state.state.writing,
+            sentence=_sentence(self.folder, state, receipt),
             mirrors=mirrors,
         )
 
@@ -157,6 +157,12 @@ class _DatasetWatch:
             return False
         except OSError:
             return True  # unknown: as if it had one
+
+
+def _sentence(folder: Path, state: DatasetState, receipt: Receipt | None) -> str:
+    if receipt is not None:
+        return receipt.sentence
+    return starting_text(folder) if state.state.writing else ""
 
 
 def _undeclared(receipt: Receipt) -> int:

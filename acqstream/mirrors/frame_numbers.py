@@ -1,8 +1,8 @@
 """Numbers in the metadata of frames, as columns.
 
 Only the top level of the metadata counts, and only JSON numbers. Before these come time, exposure and stage place, in
-the same words for every producer. The names are chosen once, from the first frames, so
-that the columns of a run do not depend on how it was interrupted. The metadata stay in the stack.
+the same words for every producer. The names are chosen once, from the first frames, so that the columns of a run do not
+depend on how it was interrupted. The metadata stay in the stack.
 """
 
 from __future__ import annotations

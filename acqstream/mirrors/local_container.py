@@ -36,7 +36,7 @@ def open_publisher(
 
     announced are the levels that a new container states; empty: those of the plan. name: the dataset's; "": as in the
     container's name.
-    The first file raises ConfigError in full length if the disk has no space for all planned ones.
+    Writing the first file raises ConfigError on a disk without holes that has no space for all planned ones.
     Raises DatasetExists if the folder holds something else, CorruptDataset if its documents are damaged, StorageError.
     """
     plan = replace(plan, name=name or container.name.removesuffix(found.suffix))

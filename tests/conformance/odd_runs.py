@@ -113,7 +113,7 @@ def affine(text: str, x: float, y: float, stage_at: tuple[float, float] = (100.0
 
 
 def at(x: float, y: float, *, z: float = 7, every: float | None = None, planes: bool = True, **more: Any) -> Image:
-    """An image whose middle lies there, with planes 2 um and times so many s apart."""
+    """An image whose middle lies there, with planes 2 um apart, and times `every` s."""
     first = (z, y - MIDDLE[0] * 0.5, x - MIDDLE[1] * 0.5)
     outer = ({} if every is None else {"time": every}) | ({"z": 2.0} if planes else {})
     return Image(distances={**outer, **PIXELS}, first=first, stage=(x, y), **more)

@@ -96,9 +96,8 @@ class _Rebuild:
         self._report = LevelReport(str(folder))
         self._old = _read_if_there(folder / INDEX_NAME)
         self._index: DamagedIndex = read_damaged_index(self._old or b"")
-        self._names = (
-            dict.fromkeys(self._index.axes(0)) if self._index.names else {}
-        )  # of axes, in the order of entries
+        # Of axes, in the order of entries.
+        self._names = dict.fromkeys(self._index.axes(0)) if self._index.names else {}
         self._frames: list[RebuiltFrame] = []
         self._losses = RebuildLosses(self._index, self._report)
         self._conflicts: list[RebuiltFrame] = []  # page and entry have different axes

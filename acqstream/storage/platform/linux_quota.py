@@ -30,7 +30,7 @@ def quotas_of_users(fd: int, *, binds_root: bool) -> dict[str, int | None]:
         return {}
     (flags,), folder, user = _STATE.unpack(state), os.fstat(fd), os.geteuid()
     group = folder.st_gid if folder.st_mode & 0o2000 else os.getegid()
-    quotas: dict[str, int | None] = {"nobody": sys.maxsize}
+    quotas: dict[str, int | None] = {"none that binds": sys.maxsize}  # not empty: the system reports its quotas
     for kind, name, number in ((0, "user", user), (1, "group", group)):
         # Root writes on above the limits of ext4; number 0 of xfs has the limits that others begin with.
         is_enforced = flags & 2 << 2 * kind and number and (user or binds_root)
