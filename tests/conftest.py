@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import sleep  # the watchdog's own: tests replace the functions of the module `time`
+from time import monotonic, sleep  # the watchdog's own: tests replace the functions of the module `time`
 from typing import Any, TextIO
 
 import hypothesis
@@ -27,6 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 120.0  # on a free machine
 GRACE_S = 2.0  # for threads and processes that are on their way out
 LOOK_S = 1.0  # how often the watchdog looks
+MORE_S = 900.0  # of the clock, after the time on a free machine: a busy one gets so much, and no more
+END_S = 240.0  # for what comes after the last test
 FALLBACK_S = 100.0  # after the watchdog's last look, for when no Python thread runs any more
 EXIT_HUNG = 3
 # Tests that start daemons or other processes, or go through thousands of faults: not among the quick ones.
@@ -62,11 +64,13 @@ class Watchdog:
         self._test = ""
         self._timeout_s = 0.0
         self._passed: FreeSeconds | None = None  # since the test began; None between tests
+        self._began = 0.0
         threading.Thread(target=self._watch, name="test-watchdog", daemon=True).start()
 
     def begin(self, test: str, timeout_s: float) -> None:
         with self._changed:
             self._test, self._timeout_s, self._passed = test, timeout_s, FreeSeconds()
+            self._began = monotonic()
             self._arm_fallback()  # here too: it is a thread, and tests count those of this process
             self._changed.notify()
 
@@ -81,13 +85,17 @@ class Watchdog:
             with self._changed:
                 while self._passed is None:
                     self._changed.wait()
-                if self._passed.passed() > self._timeout_s:
+                clock_s = monotonic() - self._began
+                if self._passed.passed() > self._timeout_s or clock_s > self._timeout_s + MORE_S:
                     self._end_run()
                 self._arm_fallback()
             sleep(LOOK_S)
 
     def _arm_fallback(self) -> None:
         faulthandler.dump_traceback_later(FALLBACK_S, exit=True, file=self._stream)
+
+    def end_of_session(self) -> None:
+        faulthandler.dump_traceback_later(END_S, exit=True, file=self._stream)
 
     def _end_run(self) -> None:
         print(f"\n\nHUNG: {self._test}; all threads:\n", file=self._stream, flush=True)
@@ -170,6 +178,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         watchdog.end()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Also what comes after the tests ends in time: removing folders, waiting for the other processes."""
+    session.config.stash[watchdog_key].end_of_session()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[watchdog_key].end()  # a process of xdist stays until the others have ended
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +12,12 @@ import pytest
 
 import run
 from tests.live.booted_root import (
-    BUILD_S,
     CHECKOUT,
     CHECKOUT_INSIDE,
     ROOTS_VARIABLE,
     add_checkout,
     make_system,
+    run_whole,
     skip_unless_possible,
 )
 
@@ -52,9 +51,7 @@ class NewestSystem:
     def run(self, script: str) -> str:
         """What a shell script printed inside, where the libraries are; fails if it fails."""
         command = [*ENTER, INSIDE.format(libraries=LIBRARIES, trial=TRIAL), str(self.root), script]
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=BUILD_S
-        )
+        done = run_whole(command)
         assert done.returncode == 0, f"{script}\n{done.stdout[-6000:]}\n{done.stderr[-3000:]}"
         return done.stdout
 
@@ -90,10 +87,7 @@ def add_libraries(system: NewestSystem) -> None:
     checkout = system.root / CHECKOUT_INSIDE
     libraries = ["-r", str(checkout / "pyproject.toml"), "--extra", "test", "--extra", "web"]
     for what in (libraries, ["--no-deps", str(checkout)]):
-        done = subprocess.run(
-            [*command, *what],
-            env={**os.environ, **settings}, capture_output=True, text=True, check=False, timeout=BUILD_S,
-        )  # fmt: skip
+        done = run_whole([*command, *what], {**os.environ, **settings})
         if done.returncode and what is libraries:
             pytest.skip(f"the newest packages for Python {version} cannot be installed: {done.stderr.strip()[-600:]}")
         assert done.returncode == 0, done.stderr
