@@ -77,7 +77,7 @@ CHECK_TIMEOUT_S = 900
 TEST_TIMEOUT_S = 3600
 MIN_FREE_BYTES = 4_000_000_000  # the tests' daemons refuse frames on a disk that has little left
 # One more than there are processors: many tests wait. Who runs what: tests/file_scheduling.py. A later -n 0 prevails.
-IN_PARALLEL = ("-n", str(min(1 + (os.cpu_count() or 1), 8)), "--no-loadscope-reorder")
+IN_PARALLEL = ("-n", str(min(1 + (os.cpu_count() or 1), 8)), "--no-loadscope-reorder", "--max-worker-restart=0")
 DEMO_TIMEOUT_S = 300
 DOCS_TIMEOUT_S = 600
 # Tests of files that are renamed and removed run a second time, on a disk that refuses what Windows refuses. Slow ones
