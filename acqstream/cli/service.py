@@ -26,8 +26,8 @@ def service(
 ) -> None:
     """Start the daemon when you log in.
 
-    Windows: a task of the Task Scheduler. Linux: a user unit of systemd. macOS: an agent of launchd. Needs no
-    administrator. Exit code 1 of status: it is not installed.
+    Windows: a task of the Task Scheduler. Linux: a user unit of systemd. Needs no administrator.
+    Exit code 1 of status: it is not installed.
     """
     from acqstream.storage.platform import services
 

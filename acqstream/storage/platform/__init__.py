@@ -37,15 +37,15 @@ elif sys.platform == "linux":
     from acqstream.storage.platform.posix_secrets import create_private, exposure, open_log
     from acqstream.storage.platform.posix_session import STOP_SIGNALS, console_watch, keep_awake, session_signals
 else:
-    # Of these three subjects macOS uses the modules of Linux, which report what it lacks.
+    # macOS uses the modules of Linux, which do without what it lacks.
     from time import time_ns as wall_clock_ns
 
     from acqstream.storage.platform import linux_child_process as child_process
     from acqstream.storage.platform import linux_memory_listener as memory_listener
     from acqstream.storage.platform import linux_shared_memory as shared_memory
-    from acqstream.storage.platform.macos_files import MacFiles as Files
-    from acqstream.storage.platform.macos_identity import boot_id
-    from acqstream.storage.platform.macos_memory import keep_large_blocks, map_private
+    from acqstream.storage.platform.linux_identity import boot_id
+    from acqstream.storage.platform.linux_memory import keep_large_blocks, map_private
+    from acqstream.storage.platform.posix_files import MacFiles as Files
     from acqstream.storage.platform.posix_secrets import create_private, exposure, open_log
     from acqstream.storage.platform.posix_session import STOP_SIGNALS, console_watch, keep_awake, session_signals
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 
@@ -14,10 +15,10 @@ _LARGEST_HEAP_BLOCK = 32 * 2**20  # the most that glibc takes on 64 bits
 def map_private(length: int) -> memoryview:
     """`length` zeroed bytes on a page boundary, in huge pages where the kernel has them; free them by the last view."""
     region = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    try:
-        region.madvise(mmap.MADV_HUGEPAGE)
-    except OSError:
-        pass  # a kernel without huge pages: small ones do as well
+    advice = getattr(mmap, "MADV_HUGEPAGE", None)
+    with contextlib.suppress(OSError):  # a kernel without huge pages: small ones do as well
+        if advice is not None:
+            region.madvise(advice)
     return memoryview(region)
 
 

@@ -9,6 +9,6 @@ if sys.platform == "win32":
 elif sys.platform == "linux":
     from acqstream.storage.platform.linux_pc import is_clock_synchronised, power_facts, scanner_facts
 else:
-    from acqstream.storage.platform.macos_pc import is_clock_synchronised, power_facts, scanner_facts
+    from acqstream.storage.platform.pc_facts import is_clock_synchronised, power_facts, scanner_facts
 
 __all__ = ["is_clock_synchronised", "power_facts", "scanner_facts"]

@@ -23,3 +23,18 @@ class ScannerFacts:
     name: str = ""
     is_scanning: bool | None = None
     excluded: tuple[str, ...] | None = None
+
+
+def is_clock_synchronised() -> bool | None:
+    """Whether the time comes from a server; None on a system whose answer is not known here."""
+    return None
+
+
+def power_facts() -> PowerFacts:
+    """How a system saves power whose settings are not known here."""
+    return PowerFacts()
+
+
+def scanner_facts() -> ScannerFacts:
+    """The scanner of a system whose settings are not known here."""
+    return ScannerFacts()

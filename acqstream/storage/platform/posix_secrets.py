@@ -11,7 +11,8 @@ from pathlib import Path
 
 # By getattr, so that this module can be imported on Windows, where tests compare its names.
 NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
-_NO_WAIT = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+_CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0)
+_NO_WAIT = _CLOSE_ON_EXEC | getattr(os, "O_NONBLOCK", 0)
 _ALL_USERS, _OTHERS = 0o007, 0o077
 
 

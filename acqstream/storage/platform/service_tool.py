@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 TIMEOUT_S = 60.0
+_UNKNOWN = "acqstream does not know the service manager of this system: start `acqstream serve` with its own means"
 
 
 def run_tool(command: Sequence[str]) -> str:
@@ -29,3 +31,18 @@ def answers(command: Sequence[str]) -> bool:
     except OSError:
         return False
     return True
+
+
+def install(command: Sequence[str], log: Path) -> str:
+    """Refuse, on a system whose service manager is not known here."""
+    raise OSError(_UNKNOWN)
+
+
+def remove() -> str:
+    """Refuse, on a system whose service manager is not known here."""
+    raise OSError(_UNKNOWN)
+
+
+def is_installed() -> bool:
+    """False on a system whose service manager is not known here."""
+    return False

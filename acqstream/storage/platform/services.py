@@ -9,6 +9,6 @@ if sys.platform == "win32":
 elif sys.platform == "linux":
     from acqstream.storage.platform.linux_service import install, is_installed, remove
 else:
-    from acqstream.storage.platform.macos_service import install, is_installed, remove
+    from acqstream.storage.platform.service_tool import install, is_installed, remove
 
 __all__ = ["install", "is_installed", "remove"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from acqstream.storage import platform
-from acqstream.storage.platform import linux_identity, macos_identity, windows_identity
+from acqstream.storage.platform import linux_identity, windows_identity
 
 IS_KNOWN = sys.platform in ("linux", "win32")
 
@@ -25,11 +25,6 @@ def test_two_programs_see_the_same_machine() -> None:
 def test_linux_without_proc_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linux_identity, "BOOT_ID", tmp_path / "missing")
     assert linux_identity.boot_id() == ""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="a C library without sysctlbyname")
-def test_a_system_without_the_call_of_macos_has_none() -> None:
-    assert macos_identity.boot_id() == ""
 
 
 def test_windows_tells_starts_and_copies_of_one_disk_image_apart(monkeypatch: pytest.MonkeyPatch) -> None:

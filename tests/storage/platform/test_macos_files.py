@@ -1,20 +1,19 @@
-"""The calls of fcntl(2) that macOS is given: commands, arguments, fall-backs. Nobody has run them there."""
+"""The call of fcntl(2) that macOS is given, and its fall-back. Nobody has run them there."""
 
 from __future__ import annotations
 
 import errno
 import os
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from acqstream.storage.platform.macos_files import MacFiles
+from acqstream.storage.platform.posix_files import MacFiles
 
 fcntl = pytest.importorskip("fcntl", reason="calls of POSIX systems")
-FULL_SYNC, NO_CACHE, PREALLOCATE, GET_PATH = 51, 48, 42, 50
+FULL_SYNC = 51
 
 
 class Kernel:
@@ -31,7 +30,7 @@ class Kernel:
             self.errors[command].pop(0)
         if code:
             raise OSError(code, os.strerror(code))
-        return b"/Volumes/data/file" + bytes(1000) if command == GET_PATH else 0
+        return 0
 
 
 @pytest.fixture
@@ -65,47 +64,3 @@ def test_a_file_system_without_it_is_forced_as_elsewhere(
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):  # never hidden by a second call that succeeds
         MacFiles().fdatasync(fd)
     assert forced == [fd]
-
-
-def test_direct_io_keeps_the_page_cache_out(kernel: Kernel, tmp_path: Path) -> None:
-    files = MacFiles()
-    for fd in (
-        files.open(str(tmp_path / "file"), create=True, direct=True),
-        files.open_for_reading(str(tmp_path / "file"), direct=True),
-        files.open(str(tmp_path / "file"), create=False),
-    ):
-        files.close(fd)
-    assert kernel.calls == [(NO_CACHE, 1), (NO_CACHE, 1)]
-    kernel.errors[NO_CACHE] = [errno.ENOTSUP]
-    with pytest.raises(OSError, match="no direct I/O") as caught:
-        files.open(str(tmp_path / "file"), create=False, direct=True)
-    assert caught.value.errno == errno.EINVAL
-
-
-def test_space_is_reserved_beyond_the_blocks_of_the_file(kernel: Kernel, fd: int) -> None:
-    os.pwrite(fd, bytes(8192), 0)
-    os.fsync(fd)
-    present = os.fstat(fd).st_blocks * 512
-    assert MacFiles().reserve(fd, 4096, 2**20)
-    flags, mode, offset, length, _ = struct.unpack("@Iiqqq", kernel.calls[0][1])
-    assert (kernel.calls[0][0], flags, mode, offset, length) == (PREALLOCATE, 6, 3, 0, 4096 + 2**20 - present)
-    kernel.calls.clear()
-    assert MacFiles().reserve(fd, 0, 0)
-    assert not kernel.calls
-
-
-def test_space_in_several_pieces_will_do(kernel: Kernel, fd: int) -> None:
-    kernel.errors[PREALLOCATE] = [errno.ENOSPC]
-    assert MacFiles().reserve(fd, 0, 2**20)
-    assert [struct.unpack("@Iiqqq", argument)[0] for _, argument in kernel.calls] == [6, 4]
-    kernel.errors[PREALLOCATE] = [errno.ENOSPC, errno.ENOSPC]
-    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-        MacFiles().reserve(fd, 0, 2**20)
-    kernel.errors[PREALLOCATE] = [errno.ENOTSUP]
-    assert not MacFiles().reserve(fd, 0, 2**20)
-
-
-def test_the_real_place_is_that_of_the_open_file(kernel: Kernel, fd: int, tmp_path: Path) -> None:
-    assert MacFiles().real_path(fd, str(tmp_path / "other")) == "/Volumes/data/file"
-    kernel.errors[GET_PATH] = [errno.ENOENT]
-    assert MacFiles().real_path(fd, str(tmp_path / "other")) == os.path.realpath(tmp_path / "other")

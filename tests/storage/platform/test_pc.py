@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from acqstream.storage.platform import linux_pc, macos_pc, pc, windows_pc
+from acqstream.storage.platform import linux_pc, pc, pc_facts, windows_pc
 from acqstream.storage.platform.pc_facts import PowerFacts, ScannerFacts
 
 BALANCED, SAVER = "381b4222-f694-41f0-9685-ff5bb260df2e", "a1841308-3541-4fab-bc81-f71556f20b4a"
@@ -23,14 +23,14 @@ DEFENDER = r"SOFTWARE\Microsoft\Windows Defender"
 
 def test_all_systems_have_the_same_questions() -> None:
     for name in pc.__all__:
-        for module in (linux_pc, macos_pc, windows_pc):
+        for module in (linux_pc, pc_facts, windows_pc):
             parameters = inspect.signature(getattr(module, name)).parameters.values()
             assert all(one.default is not inspect.Parameter.empty for one in parameters)
     assert isinstance(pc.power_facts(), PowerFacts)
     assert isinstance(pc.scanner_facts(), ScannerFacts)
     assert pc.is_clock_synchronised() in (True, False, None)
-    assert macos_pc.is_clock_synchronised() is None
-    assert (macos_pc.power_facts(), macos_pc.scanner_facts()) == (PowerFacts(), ScannerFacts())
+    assert pc_facts.is_clock_synchronised() is None
+    assert (pc_facts.power_facts(), pc_facts.scanner_facts()) == (PowerFacts(), ScannerFacts())
 
 
 def written(root: Path, **texts: str) -> Path:
