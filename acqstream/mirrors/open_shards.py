@@ -9,9 +9,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from acqstream.errors import StorageError
+from acqstream.storage.disk import Content
 from acqstream.storage.shard_file import ShardFile
 from acqstream.storage.shard_note import ShardIndex, note_key
-from acqstream.storage.store import Content, Store
+from acqstream.storage.store import Store
 
 _NOTE_ENDING = note_key("")
 

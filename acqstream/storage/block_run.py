@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from acqstream.storage.block_file import BLOCK_BYTES
+from acqstream.storage.disk import Content, Run
 from acqstream.storage.memory import PageMemory
 from acqstream.storage.platform.alignment import address_of
-from acqstream.storage.store import Content, Run
 
 _Piece = bytes | memoryview
 

@@ -14,6 +14,13 @@ from typing import Protocol
 from acqstream.errors import DatasetLocked
 from acqstream.storage.platform import Files
 
+Content = Sequence[bytes | memoryview]
+"""The bytes of an object in parts, one after the other; the store copies none of them."""
+
+
+Run = tuple[int, Content]
+"""An offset in an object, in bytes, and the content that belongs there."""
+
 
 class Disk(Protocol):
     """The disk calls of the writing side."""

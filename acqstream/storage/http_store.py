@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NoReturn
 
 from acqstream.errors import StorageError
+from acqstream.storage.disk import Content, Run
 from acqstream.storage.remote_path import UNKNOWN_BYTES, RemotePath
-from acqstream.storage.store import Capability, Content, Run, byte_range, check_key, require
+from acqstream.storage.store import Capability, byte_range, check_key, require
 
 
 class HttpStore:

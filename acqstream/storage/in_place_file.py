@@ -13,9 +13,8 @@ import numpy as np
 
 from acqstream.storage.block_file import BLOCK_BYTES
 from acqstream.storage.block_run import SpareBlocks, cut_at_blocks
-from acqstream.storage.disk import Disk, write_all
+from acqstream.storage.disk import Content, Disk, Run, write_all
 from acqstream.storage.platform.capabilities import gathers_writes
-from acqstream.storage.store import Content, Run
 
 MIN_DIRECT_BYTES = 2**20  # below, a request of its own costs more than the copy
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from acqstream.errors import AcqStreamError, DiskFull, StorageError
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
 from acqstream.storage.boundary import Boundary
-from acqstream.storage.disk import Disk, write_all
+from acqstream.storage.disk import Content, Disk, Run, write_all
 from acqstream.storage.folder_tree import FolderTree, remove_tree
 from acqstream.storage.in_place_file import InPlaceFiles, is_aligned
 from acqstream.storage.platform import FILES, own_error
 from acqstream.storage.platform.capabilities import is_junction, max_path_characters
 from acqstream.storage.read_file import ReadFile, is_absent
-from acqstream.storage.store import ALL_CAPABILITIES, Content, Run, byte_range, check_key
+from acqstream.storage.store import ALL_CAPABILITIES, byte_range, check_key
 from acqstream.storage.unforced_files import UnforcedFiles
 
 _HEAD_SPACE_BYTES = 2**24  # free space that suffices for the head of a file, unless its length takes space too

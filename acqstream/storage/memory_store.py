@@ -7,7 +7,8 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 
 from acqstream.errors import StorageError
-from acqstream.storage.store import ALL_CAPABILITIES, Capability, Content, Run, byte_range, check_key, require
+from acqstream.storage.disk import Content, Run
+from acqstream.storage.store import ALL_CAPABILITIES, Capability, byte_range, check_key, require
 
 
 class MemoryStore:

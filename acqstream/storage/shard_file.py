@@ -12,6 +12,7 @@ import numpy as np
 
 from acqstream.errors import StorageError
 from acqstream.storage.block_file import BLOCK_BYTES
+from acqstream.storage.disk import Content
 from acqstream.storage.in_place_file import consists_of_blocks
 from acqstream.storage.shard_copy import copy_live, copy_whole
 from acqstream.storage.shard_note import (
@@ -23,7 +24,7 @@ from acqstream.storage.shard_note import (
     note_key,
     object_key,
 )
-from acqstream.storage.store import Content, Store, require
+from acqstream.storage.store import Store, require
 
 
 class ShardFile:

@@ -7,19 +7,15 @@ words in `capabilities` name further abilities.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, Protocol
 
 from acqstream.errors import ConfigError
+from acqstream.storage.disk import Content, Run
 
 Capability = Literal["whole", "append", "in_place"]
 """whole: `put`, `delete`. append: `append`, `rename` too. in_place: `write` too."""
 
-Content = Sequence[bytes | memoryview]
-"""The bytes of an object in parts, one after the other; the store copies none of them."""
-
-Run = tuple[int, Content]
-"""An offset in an object, in bytes, and the content that belongs there."""
 
 ALL_CAPABILITIES: frozenset[Capability] = frozenset({"whole", "append", "in_place"})
 
