@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.storage.disk import LocalDisk
+from acqstream.storage.files.disk import LocalDisk
 
 needs_pipe_files = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names on this platform")
 

@@ -29,7 +29,7 @@ from acqstream.model.frame_header import FrameHeader
 from acqstream.model.metadata import frame_metadata
 from acqstream.model.pixel_type import pixel_type_of
 from acqstream.simulate import pattern
-from acqstream.storage.memory import PageMemory
+from acqstream.storage.page_memory import PageMemory
 from tests.oracles import java_reader
 
 SHAPE = (2048, 2048)

@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from acqstream.bench.measurement import Measurement, ProcessCost, latency_of
-from acqstream.storage.block_file import BlockFile
-from acqstream.storage.disk import LocalDisk, write_all
-from acqstream.storage.memory import PageMemory
+from acqstream.storage.files.disk import LocalDisk, write_all
+from acqstream.storage.files.read_file import BlockFile
+from acqstream.storage.page_memory import PageMemory
 from acqstream.storage.platform.capabilities import drop_from_cache
 
 WRITE_BYTES = 8 * 2**20

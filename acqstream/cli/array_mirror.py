@@ -33,7 +33,7 @@ def mirror_array(
     from acqstream.mirrors.array_copy import compare_copy, copy_array
     from acqstream.mirrors.chunk_plan import Budget, options_of
     from acqstream.mirrors.comparison import LOSSY_TEXT
-    from acqstream.storage.read_place import place_of
+    from acqstream.storage.stores.data_path import place_of
 
     settings = spec.mirror_settings
     name = str(settings["format"])
@@ -92,7 +92,7 @@ def mirror_array(
 
 def container_beside(path: Path, source_format: ChunkFormat[Any], target: ChunkFormat[Any]) -> Path:
     """The folder of a copy: cells.n5 becomes cells.wkw."""
-    from acqstream.storage.read_place import place_of
+    from acqstream.storage.stores.data_path import place_of
 
     source = source_format.folder(place_of(path)).path.absolute()
     stem = source.name.removesuffix(source_format.suffix)

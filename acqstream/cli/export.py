@@ -50,7 +50,7 @@ def export(
     from acqstream.export.choice import parse_choices
     from acqstream.export.exporter import Exporter
     from acqstream.export.request import ExportRequest
-    from acqstream.storage.remote_path import as_path
+    from acqstream.storage.files.url_path import as_path
 
     try:
         request = ExportRequest(

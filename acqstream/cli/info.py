@@ -136,7 +136,7 @@ def _sentence_of(dataset: Dataset) -> str:
     from acqstream.integrity.verification.receipt_check import read_receipt
     from acqstream.log.state_file import RECEIPT_NAME
     from acqstream.mirrors.mirror_results import starting_text
-    from acqstream.storage.remote_path import is_remote
+    from acqstream.storage.files.url_path import is_remote
 
     try:
         path = container_of(dataset.path) / RECEIPT_NAME
@@ -150,7 +150,7 @@ def _sentence_of(dataset: Dataset) -> str:
 def _mirrors_of(dataset: Dataset) -> tuple[MirrorResult, ...]:
     from acqstream.formats.ndtiff.folders import container_of
     from acqstream.mirrors.mirror_results import mirror_results
-    from acqstream.storage.remote_path import is_remote
+    from acqstream.storage.files.url_path import is_remote
 
     try:
         return () if is_remote(dataset.path) else mirror_results(container_of(dataset.path))

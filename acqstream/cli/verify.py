@@ -40,7 +40,7 @@ def verify(
     from acqstream.formats.registry import find_format
     from acqstream.integrity.verification.chunk_check import ChunkVerification, verify_chunks
     from acqstream.integrity.verification.dataset_check import verify as verify_dataset
-    from acqstream.storage.boundary import following_links
+    from acqstream.storage.files.boundary import following_links
 
     with progress_bar() as bar:
         task = bar.add_task("opening", total=None)

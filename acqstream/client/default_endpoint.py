@@ -13,7 +13,7 @@ from pathlib import Path
 from acqstream.client.machine import is_local
 from acqstream.errors import AcqStreamError, DaemonUnavailable
 from acqstream.model.daemon_note import STARTING, start_mark
-from acqstream.storage.lock import holder_of
+from acqstream.storage.files.directory_lock import holder_of
 from acqstream.storage.platform.capabilities import group_ids, has_local_sockets, user_id
 from acqstream.storage.port_key import private_folder
 

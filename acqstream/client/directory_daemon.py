@@ -12,10 +12,10 @@ from acqstream.client.machine import IPC, boot_id, is_local, listening_user
 from acqstream.client.status import fetch_status
 from acqstream.errors import ConfigError, DaemonUnavailable, StorageError
 from acqstream.model.daemon_note import STARTING, DaemonNote, parse_daemon_note
-from acqstream.storage.detached_process import DetachedProcess
-from acqstream.storage.lock import LockHolder, holder_of
-from acqstream.storage.log_tail import last_lines
+from acqstream.storage.files.directory_lock import LockHolder, holder_of
+from acqstream.storage.files.small_file import last_lines
 from acqstream.storage.platform.capabilities import ROOT_USER, effective_user_id
+from acqstream.storage.platform.detached_process import DetachedProcess
 
 CONFIG_VARIABLE = "ACQSTREAM_CONFIG"
 LOG_NAME = ".acqstream.log"

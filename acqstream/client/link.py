@@ -15,7 +15,7 @@ from acqstream.client.keys import CurveKeys, port_keys
 from acqstream.errors import ConfigError, DaemonUnavailable
 from acqstream.protocol.encoding import decode_header
 from acqstream.protocol.replies import Reply, UnknownReply, parse_reply
-from acqstream.storage.path_trust import distrust
+from acqstream.storage.files.boundary import distrust
 from acqstream.storage.platform.capabilities import can_fork
 from acqstream.storage.waker import Waker
 

@@ -14,9 +14,9 @@ from typing import Any, Self
 from acqstream.errors import ProtocolError
 from acqstream.model.memory_claims import CLAIM_BYTES, WORD_BYTES
 from acqstream.protocol import shared_memory as wire
+from acqstream.storage.files.boundary import distrust
 from acqstream.storage.handover import PAGE_BYTES, close_handle, make_sealed_memory
-from acqstream.storage.memory import PageMemory
-from acqstream.storage.path_trust import distrust
+from acqstream.storage.page_memory import PageMemory
 from acqstream.storage.platform import memory_listener
 
 

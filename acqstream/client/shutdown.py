@@ -15,7 +15,7 @@ from acqstream.protocol.replies import Error, ShutdownReply, Welcome
 from acqstream.protocol.request_fields import encode_request
 from acqstream.protocol.requests import PROTOCOL_VERSION
 from acqstream.protocol.shutdown_key import MAX_FILE_BYTES, key_in
-from acqstream.storage.json_file import read_small_file
+from acqstream.storage.files.small_file import read_small_file
 
 CONTACT_S = 3.0  # for the connection
 

@@ -15,7 +15,7 @@ import zmq
 from zmq.auth import Authenticator, load_certificate
 
 from acqstream.errors import AcqStreamError, ConfigError, CorruptDataset
-from acqstream.storage.json_file import read_small_file
+from acqstream.storage.files.small_file import read_small_file
 from acqstream.storage.platform import exposure
 
 logger = logging.getLogger("acqstream.daemon")

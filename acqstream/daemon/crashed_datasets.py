@@ -14,7 +14,7 @@ from acqstream.formats.ndtiff.layout import INDEX_NAME
 from acqstream.integrity.recovery import RecoveryReport, recover
 from acqstream.log import journal
 from acqstream.log.state_file import STATE_NAME, read_state
-from acqstream.storage.atomic import TEMPORARY_SUFFIX
+from acqstream.storage.files.atomic_file import TEMPORARY_SUFFIX
 from acqstream.storage.platform import FILES
 
 logger = logging.getLogger("acqstream.recovery")

@@ -11,7 +11,7 @@ import time
 import psutil
 
 from acqstream.daemon.machine import boot_id
-from acqstream.storage.lock import LockHolder, read_holder
+from acqstream.storage.files.directory_lock import LockHolder, read_holder
 from acqstream.storage.platform.capabilities import process_space
 
 BEAT_S = 1.0

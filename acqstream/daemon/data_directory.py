@@ -15,7 +15,7 @@ from acqstream.daemon.daemon_process import BEAT_S, is_running, own_process, why
 from acqstream.errors import AcqStreamError, AcquisitionRefused, ConfigError, DatasetExists, StorageError
 from acqstream.model.daemon_note import DaemonNote
 from acqstream.model.dataset_name import name_key, name_problem, normal_name
-from acqstream.storage.lock import DirectoryLock, LockHolder
+from acqstream.storage.files.directory_lock import DirectoryLock, LockHolder
 from acqstream.storage.platform.capabilities import is_junction, max_path_characters
 
 logger = logging.getLogger("acqstream.daemon")

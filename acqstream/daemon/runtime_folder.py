@@ -11,8 +11,8 @@ from pathlib import Path
 
 from acqstream.errors import AcqStreamError, ConfigError
 from acqstream.model.daemon_note import start_mark
-from acqstream.storage.lock import LOCK_NAME, DirectoryLock
-from acqstream.storage.path_trust import distrust
+from acqstream.storage.files.boundary import distrust
+from acqstream.storage.files.directory_lock import LOCK_NAME, DirectoryLock
 from acqstream.storage.platform.capabilities import effective_user_id
 
 logger = logging.getLogger("acqstream.daemon")

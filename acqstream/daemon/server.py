@@ -34,7 +34,7 @@ from acqstream.daemon.web_process import WebProcess
 from acqstream.model.daemon_note import DaemonNote
 from acqstream.model.status import DaemonStatus
 from acqstream.protocol.encoding import MAX_HEADER_BYTES, MAX_PART_BYTES
-from acqstream.storage.disk import Disk, LocalDisk
+from acqstream.storage.files.disk import Disk, LocalDisk
 from acqstream.storage.waker import Waker
 
 logger = logging.getLogger("acqstream.daemon")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from acqstream.errors import ConfigError
 from acqstream.protocol.shutdown_key import new_key
+from acqstream.storage.files.atomic_file import write_private
 from acqstream.storage.platform import FILES
-from acqstream.storage.private_file import write_private
 
 logger = logging.getLogger("acqstream.daemon")
 

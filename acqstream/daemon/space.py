@@ -11,8 +11,8 @@ from typing import Protocol
 
 from acqstream.daemon.config import DaemonConfig
 from acqstream.model.status import SpaceLevel
-from acqstream.storage.ballast import Ballast
-from acqstream.storage.disk import Disk
+from acqstream.storage.files.disk import Disk
+from acqstream.storage.files.free_space import Ballast
 
 logger = logging.getLogger("acqstream.daemon")
 

@@ -14,8 +14,8 @@ from acqstream.log.state_file import DatasetState, read_state
 from acqstream.mirrors.view_kinds import folder_of
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.view_spec import ViewSpec
-from acqstream.storage.disk import LocalDisk
-from acqstream.storage.lock import DirectoryLock
+from acqstream.storage.files.directory_lock import DirectoryLock
+from acqstream.storage.files.disk import LocalDisk
 from acqstream.views.checkpoint import is_complete, read_checkpoint
 from acqstream.views.pyramid_levels import level_folders
 from acqstream.views.result_record import record_result

@@ -18,8 +18,8 @@ from acqstream.model.mirror_result import MAX_REASON_CHARACTERS, MirrorResult, M
 from acqstream.model.status import UnfinishedViewStatus, ViewStatus
 from acqstream.model.units import count_text
 from acqstream.model.view_spec import ViewSpec
-from acqstream.storage.disk import LocalDisk
-from acqstream.storage.lock import DirectoryLock
+from acqstream.storage.files.directory_lock import DirectoryLock
+from acqstream.storage.files.disk import LocalDisk
 from acqstream.views.checkpoint import mark_failed, view_folder
 from acqstream.views.result_record import record_result
 from acqstream.views.view_progress import ViewProgress, ViewState

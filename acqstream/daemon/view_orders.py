@@ -12,7 +12,7 @@ from typing import Any
 from acqstream.daemon.view_job import ViewJob
 from acqstream.daemon.worker_process import WorkerProcess
 from acqstream.log.recent_groups import address_of
-from acqstream.storage.memory import PageMemory
+from acqstream.storage.page_memory import PageMemory
 
 logger = logging.getLogger("acqstream.daemon")
 

@@ -25,7 +25,7 @@ from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.status import ViewProcessStatus
 from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec
 from acqstream.storage.handover import orders_unavailable_reason
-from acqstream.storage.memory import PageMemory
+from acqstream.storage.page_memory import PageMemory
 
 logger = logging.getLogger("acqstream.daemon")
 

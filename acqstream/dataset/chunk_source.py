@@ -12,8 +12,8 @@ from acqstream.dataset.chunk_level import ChunkLevel
 from acqstream.formats.chunk_format import ChunkArrayReader, ChunkFormat
 from acqstream.model.axes import AxisValue
 from acqstream.model.mirror_result import MirrorResult
-from acqstream.storage.boundary import following_links
-from acqstream.storage.read_place import place_of
+from acqstream.storage.files.boundary import following_links
+from acqstream.storage.stores.data_path import place_of
 
 
 class ChunkSource:

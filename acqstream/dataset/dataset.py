@@ -23,7 +23,7 @@ from acqstream.errors import DatasetError, FileMissing, UnsupportedFeature, Wait
 from acqstream.model.axes import AxisValue
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.state import AcquisitionState
-from acqstream.storage.remote_path import as_path
+from acqstream.storage.files.url_path import as_path
 
 if TYPE_CHECKING:
     import dask.array

@@ -22,7 +22,7 @@ from acqstream.model.metadata import time_in_text
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.state import AcquisitionState
 from acqstream.model.units import count_text
-from acqstream.storage.boundary import following_links
+from acqstream.storage.files.boundary import following_links
 
 
 class NDTiffSource:

@@ -13,7 +13,7 @@ from acqstream.dataset.napari_live import start_timer
 from acqstream.dataset.napari_newest import NewestFrame
 from acqstream.errors import AcqStreamError
 from acqstream.formats.registry import find_format
-from acqstream.storage.remote_path import as_path
+from acqstream.storage.files.url_path import as_path
 
 PathLike = str | os.PathLike[str]
 _NO_LAYER: LayerData = (None,)

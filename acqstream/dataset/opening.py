@@ -13,9 +13,9 @@ from acqstream.formats.ndtiff.completion import STATE_NAME
 from acqstream.formats.ndtiff.mirror_records import VIEW_SUFFIX
 from acqstream.formats.registry import find_format
 from acqstream.model.state import AcquisitionState
-from acqstream.storage.boundary import following_links
-from acqstream.storage.json_file import read_json_object
-from acqstream.storage.remote_path import is_remote
+from acqstream.storage.files.boundary import following_links
+from acqstream.storage.files.small_file import read_json_object
+from acqstream.storage.files.url_path import is_remote
 
 
 def open_source(path: Path, *, follow_links: bool, is_stitched: bool = True) -> NDTiffSource | ChunkSource:

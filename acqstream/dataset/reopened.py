@@ -8,7 +8,7 @@ from collections import OrderedDict
 from acqstream.dataset.opening import open_source
 from acqstream.dataset.source import LevelAddress, LevelSource, Source
 from acqstream.errors import DatasetError
-from acqstream.storage.remote_path import as_path
+from acqstream.storage.files.url_path import as_path
 
 MAX_OPEN = 8  # an index takes memory, its files descriptors
 

@@ -25,7 +25,7 @@ from acqstream.formats.ndtiff import FORMAT as NDTIFF
 from acqstream.formats.ome_zarr.node import DOCUMENT_NAMES
 from acqstream.formats.ome_zarr.opening import has_own_note
 from acqstream.formats.registry import chunk_formats
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 
 IMAGE = "image"
 """Name of the variable that holds the pixels."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from acqstream.doctor.examination import Examination
 from acqstream.doctor.verdict import CheckVerdict, ok, problem, warning
 from acqstream.errors import FULL_DISK_ERRNOS
-from acqstream.storage.disk import LocalDisk
+from acqstream.storage.files.disk import LocalDisk
 from acqstream.storage.platform import FILES
 
 NAME = "file system"

@@ -27,10 +27,10 @@ from acqstream.export.request import SUFFIXES, ExportReport, ExportRequest, Kind
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.ndtiff.folders import container_of
 from acqstream.formats.registry import chunk_format, chunk_format_names, find_format
-from acqstream.storage.disk import Disk, LocalDisk
-from acqstream.storage.new_file import NewFile, new_file
-from acqstream.storage.read_place import place_of
-from acqstream.storage.remote_path import is_remote
+from acqstream.storage.files.disk import Disk, LocalDisk
+from acqstream.storage.files.new_file import NewFile, new_file
+from acqstream.storage.files.url_path import is_remote
+from acqstream.storage.stores.data_path import place_of
 
 ABSOLUTE_TEXT = "references are absolute paths of the stacks: if they move, export again (or use --copy)"
 GROWING_TEXT = "the dataset is not complete: frames published after the start of the export are not in it"

@@ -15,7 +15,7 @@ from acqstream.dataset.source import LevelLayout, LevelSource
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.export.blocks import Box
 from acqstream.formats.ndtiff.reader import NDTiffReader
-from acqstream.storage.remote_path import is_remote
+from acqstream.storage.files.url_path import is_remote
 
 USE_COPY = "export it with --copy"
 

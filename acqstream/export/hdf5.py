@@ -18,7 +18,7 @@ from acqstream.dataset.level_array import LevelArray
 from acqstream.export.blocks import Box, block_shape, cut
 from acqstream.export.frame_references import FrameReferences, runs
 from acqstream.export.hdf5_axes import FRAMES, IMAGE, attach_scales
-from acqstream.storage.new_file import NewFile
+from acqstream.storage.files.new_file import NewFile
 
 MAX_SEGMENTS = 2000
 """Of one external dataset: its list lies in one message of the object header, which overflows near 2,700."""

@@ -18,7 +18,7 @@ from acqstream.errors import ConfigError, UnsupportedFeature
 from acqstream.model.axes import AxisValue
 from acqstream.model.finite_number import finite_number
 from acqstream.model.metadata import AXES_KEY
-from acqstream.storage.new_file import NewFile
+from acqstream.storage.files.new_file import NewFile
 
 _PARQUET, _CSV = ".parquet", ".csv"
 _MAX_NUMBERS = 1000  # columns of numbers in the metadata

@@ -18,7 +18,7 @@ from acqstream.codecs import gzip, zstd
 from acqstream.export.image_grid import ImageGrid
 from acqstream.export.ome_document import OmeImage, OmePixels, ome_xml
 from acqstream.export.plane_levels import PlaneLevels
-from acqstream.storage.new_file import NewFile
+from acqstream.storage.files.new_file import NewFile
 
 TileCompression = Literal["none", "zlib", "zstd"]
 _TAGS = {"none": 1, "zlib": 8, "zstd": 50000}  # values of the tag Compression

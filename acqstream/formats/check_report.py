@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset
-from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.stores.data_path import ReadPlace
 
 MAX_PROBLEMS = 10_000  # kept by a report; all are counted
 MAX_NOTES = 100

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from acqstream.errors import CorruptDataset
 from acqstream.formats.checksum_list import MAX_AXES
-from acqstream.storage.json_file import parse_fields
+from acqstream.storage.files.small_file import parse_fields
 
 FOLDER = "acqstream-checksums"
 NOTE_KEY = f"{FOLDER}/lists.json"

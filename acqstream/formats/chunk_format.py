@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, Plan
-from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.stores.data_path import ReadPlace
 
 
 class ChunkArrayReader(Protocol):

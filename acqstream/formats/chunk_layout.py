@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.storage.disk import Run
-from acqstream.storage.shard_note import ShardIndex
-from acqstream.storage.store import Capability
+from acqstream.storage.files.disk import Run
+from acqstream.storage.stores.shard_index import ShardIndex
+from acqstream.storage.stores.store import Capability
 
 Encoded = Sequence[bytes | memoryview]
 """The bytes of a chunk in pieces, in their order."""

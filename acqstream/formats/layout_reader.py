@@ -14,9 +14,9 @@ from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
 from acqstream.formats.chunk_layout import ChunkLayout
 from acqstream.formats.stored_chunks import Damage, stored_chunks
-from acqstream.storage.boundary import requested_links
-from acqstream.storage.read_place import ReadPlace
-from acqstream.storage.store import Store
+from acqstream.storage.files.boundary import requested_links
+from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.store import Store
 
 ReadLayout = Callable[[Store], tuple[ChunkLayout, bool]]
 """The layout of an existing container as its documents describe it, and whether it is complete; a function of a module.

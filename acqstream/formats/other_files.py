@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from acqstream.errors import DatasetError, StorageError
-from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.stores.data_path import ReadPlace
 
 _HEAD_BYTES = 16
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")

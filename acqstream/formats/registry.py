@@ -18,7 +18,7 @@ from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.ndtiff import FORMAT as NDTIFF
 from acqstream.formats.ndtiff import NDTiffFormat
 from acqstream.formats.other_files import other_file
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 
 ENTRY_POINTS = "acqstream.formats"
 CHUNK_FORMATS = (

@@ -10,9 +10,8 @@ from typing import Protocol
 from acqstream.arrays.array_spec import Position
 from acqstream.errors import CorruptDataset
 from acqstream.formats.chunk_layout import ChunkLayout
-from acqstream.storage.shard_note import note_key
-from acqstream.storage.shard_reader import ShardReader
-from acqstream.storage.store import Store
+from acqstream.storage.stores.shard_index import ShardReader, note_key
+from acqstream.storage.stores.store import Store
 
 _MAX_OPEN_SLOTS = 2**20  # of shards whose index is kept: 16 MiB
 

@@ -38,10 +38,10 @@ from acqstream.log.journal_file import JournalContent, read_journal
 from acqstream.log.state_file import DatasetState, read_state, remove_receipt, write_state
 from acqstream.model.state import AcquisitionState
 from acqstream.model.units import count_text
-from acqstream.storage.append_file import AppendFile
-from acqstream.storage.disk import Disk, LocalDisk
-from acqstream.storage.read_file import ReadFile
-from acqstream.storage.stack_file import PRIVATE_SUFFIX, finish_file
+from acqstream.storage.files.append_file import AppendFile
+from acqstream.storage.files.disk import Disk, LocalDisk
+from acqstream.storage.files.read_file import ReadFile
+from acqstream.storage.files.stack_file import PRIVATE_SUFFIX, finish_file
 
 _RESUMABLE = (AcquisitionState.FAILED, AcquisitionState.INTERRUPTED)
 MAX_DAMAGED_RECORDS = 2**20  # 64 MiB of the journal; what comes after more than that is not looked for

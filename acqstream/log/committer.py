@@ -22,7 +22,7 @@ from acqstream.log.stacks import Stack, Stacks
 from acqstream.log.threads import make_thread
 from acqstream.log.unforced import UnforcedTail
 from acqstream.model.acquisition_spec import DurabilityMode
-from acqstream.storage.append_file import AppendFile
+from acqstream.storage.files.append_file import AppendFile
 
 PREPARE_AT_SHARE = 0.7  # of a stack file's limit
 

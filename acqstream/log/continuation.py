@@ -28,7 +28,7 @@ from acqstream.log.journal_file import read_journal
 from acqstream.log.receipt_counts import ReceiptCounts
 from acqstream.log.state_file import MAX_GAPS_NOTED
 from acqstream.model.receipt import MissingFrames
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile
 
 _LOST_REASON = "skipped or refused before the writer was interrupted"
 

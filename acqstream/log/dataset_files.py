@@ -16,9 +16,9 @@ from acqstream.log.state_file import RECEIPT_NAME, DatasetState, remove_receipt,
 from acqstream.model.metadata import dump_ascii
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.model.state import AcquisitionState
-from acqstream.storage.append_file import AppendFile
-from acqstream.storage.atomic import replace_file
-from acqstream.storage.disk import Disk
+from acqstream.storage.files.append_file import AppendFile
+from acqstream.storage.files.atomic_file import replace_file
+from acqstream.storage.files.disk import Disk
 
 
 class DatasetFiles:

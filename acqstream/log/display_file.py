@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from acqstream.formats.ndtiff.layout import DISPLAY_SETTINGS_NAME, display_settings_bytes
-from acqstream.storage.atomic import replace_file
-from acqstream.storage.disk import Disk
+from acqstream.storage.files.atomic_file import replace_file
+from acqstream.storage.files.disk import Disk
 
 
 class DisplayFile:

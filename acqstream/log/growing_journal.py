@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from acqstream.log.journal import encode_journal_header
-from acqstream.storage.append_file import AppendFile
-from acqstream.storage.disk import Disk
+from acqstream.storage.files.append_file import AppendFile
+from acqstream.storage.files.disk import Disk
 
 
 class GrowingJournal(AppendFile):

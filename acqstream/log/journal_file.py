@@ -29,7 +29,7 @@ from acqstream.log.journal import (
     decode_journal_header,
     unpack,
 )
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile
 
 _PIECE_BYTES = 2**14 * RECORD_BYTES
 _CRC_AT = RECORD_BYTES - 4

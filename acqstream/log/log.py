@@ -34,7 +34,7 @@ from acqstream.model.frame_header import FrameHeader
 from acqstream.model.frame_run import FrameRun
 from acqstream.model.receipt import Receipt, Status
 from acqstream.model.state import AcquisitionState
-from acqstream.storage.disk import Disk, LocalDisk
+from acqstream.storage.files.disk import Disk, LocalDisk
 
 
 def _ignore() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from acqstream.errors import AcquisitionRefused
-from acqstream.storage.memory import PageMemory
+from acqstream.storage.page_memory import PageMemory
 
 SHARE_STEP_BYTES = 2 * 2**20
 SHARE_OF_FREE = 4  # every acquisition gets a quarter of what is free, so that some always remains

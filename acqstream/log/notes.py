@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from acqstream.errors import FrameRefused
 from acqstream.log.state_file import now_text
 from acqstream.model.receipt import Stall
-from acqstream.storage.watched_disk import MAX_STALLS, SlowCall
+from acqstream.storage.files.disk import MAX_STALLS, SlowCall
 
 MAX_WARNINGS = 1000
 MAX_REFUSALS_TOLD = 100  # each with its reason; later ones are counted

@@ -22,7 +22,7 @@ import numpy as np
 
 from acqstream.log.group import Group
 from acqstream.model.memory_claims import CLAIM_BYTES
-from acqstream.storage.memory import PageMemory
+from acqstream.storage.page_memory import PageMemory
 
 CAPACITY = 4096  # groups
 _CLAIMED, _COUNT, _RELEASED, _IS_MOVED, _CAPACITY = 0, 1, 2, 3, 4  # words of the header

@@ -37,9 +37,8 @@ from acqstream.log.writer import Writer
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.receipt import END_STATES, Receipt
 from acqstream.model.state import AcquisitionState
-from acqstream.storage.disk import Disk
-from acqstream.storage.held_folder import HeldFolder
-from acqstream.storage.watched_disk import WatchedDisk
+from acqstream.storage.files.directory_lock import HeldFolder
+from acqstream.storage.files.disk import Disk, WatchedDisk
 
 
 class Recording:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 
 from acqstream.formats.ndtiff.placement import align_up
-from acqstream.storage.memory import PageMemory
+from acqstream.storage.page_memory import PageMemory
 
 _CLAIM_SHARE = 64  # of the ring: claimed ahead, so that a group growing frame by frame seldom claims
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from acqstream.errors import StorageError
 from acqstream.formats.ndtiff.layout import NDTiffLayout
 from acqstream.formats.ndtiff.placement import Page
-from acqstream.storage.disk import Disk
-from acqstream.storage.memory import PageMemory
+from acqstream.storage.files.disk import Disk
+from acqstream.storage.files.stack_file import StackFile
+from acqstream.storage.page_memory import PageMemory
 from acqstream.storage.platform import FILES
-from acqstream.storage.stack_file import StackFile
 
 
 class Stack:

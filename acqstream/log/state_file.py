@@ -18,9 +18,9 @@ from acqstream.model.metadata import dump_ascii
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.model.view_spec import ViewSpec, requested_views
-from acqstream.storage.atomic import replace_file
-from acqstream.storage.disk import Disk
-from acqstream.storage.json_file import parsed, read_document, read_json_object
+from acqstream.storage.files.atomic_file import replace_file
+from acqstream.storage.files.disk import Disk
+from acqstream.storage.files.small_file import parsed, read_document, read_json_object
 
 STATE_NAME = "acqstream.json"
 RECEIPT_NAME = "receipt.json"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from acqstream.formats.ndtiff.index import MAX_ENTRY_BYTES, parse_entries
 from acqstream.model.axes import AxisValue
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile
 
 MAX_KEYS = 1024  # some 5 ms of the daemon's loop
 PAGE_BYTES = 2 * MAX_ENTRY_BYTES  # at least one entry, and less than a message's header may hold

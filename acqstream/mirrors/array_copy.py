@@ -31,9 +31,9 @@ from acqstream.mirrors.saved_mirror import SavedMirror
 from acqstream.mirrors.slab_buffers import SlabBuffers
 from acqstream.mirrors.slab_grid import PICTURE
 from acqstream.mirrors.workers import Workers
-from acqstream.storage.disk import LocalDisk
-from acqstream.storage.lock import DirectoryLock
-from acqstream.storage.read_place import place_of
+from acqstream.storage.files.directory_lock import DirectoryLock
+from acqstream.storage.files.disk import LocalDisk
+from acqstream.storage.stores.data_path import place_of
 from acqstream.views.checkpoint import view_folder
 from acqstream.views.mirrored_dataset import id_of_summary
 

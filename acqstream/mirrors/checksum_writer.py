@@ -16,8 +16,8 @@ from acqstream.errors import StorageError
 from acqstream.formats.checksum_list import DOCUMENT, Entry, page_bytes
 from acqstream.formats.checksum_note import FOLDER, NOTE_KEY, ChecksumNote, list_key, list_number
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, InPlace
-from acqstream.storage.disk import Run
-from acqstream.storage.store import Store
+from acqstream.storage.files.disk import Run
+from acqstream.storage.stores.store import Store
 
 _PAGE_ENTRIES = 4096  # waiting in memory at most; a page takes fewer than 16 MiB of keys with so many
 

@@ -21,7 +21,7 @@ from acqstream.mirrors.memory_need import MIB, MemoryNeed, keeps_up, memory_need
 from acqstream.mirrors.open_picture import plan_picture
 from acqstream.mirrors.open_shards import OPEN_SHARDS_BYTES
 from acqstream.mirrors.slab_grid import PICTURE, SlabGrid, slab_grids
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 
 TILES, STITCHED, SEPARATE = "tiles", "stitched", "separate"
 _OF_EVERY_FORMAT = ("format", "name", TILES)

@@ -20,7 +20,7 @@ from acqstream.mirrors.reference_comparison import compared_entries
 from acqstream.mirrors.slab_comparison import compared_rows
 from acqstream.mirrors.slab_grid import slab_grids
 from acqstream.mirrors.task_runner import TaskRunner
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 
 MAX_NAMED = 10
 LOSSY_TEXT = "its encoding loses detail, so its pixels differ. `acqstream verify` proves its chunks by their checksums"

@@ -19,11 +19,11 @@ from acqstream.errors import ConfigError, CorruptDataset, DatasetError, FileMiss
 from acqstream.formats.checksum_note import FOLDER
 from acqstream.model.fields import Fields
 from acqstream.model.metadata import dump_ascii
-from acqstream.storage.atomic import replace_file
-from acqstream.storage.disk import Disk
-from acqstream.storage.folder_tree import remove_tree
-from acqstream.storage.json_file import read_document
-from acqstream.storage.read_place import ReadPlace, place_of
+from acqstream.storage.files.atomic_file import replace_file
+from acqstream.storage.files.disk import Disk
+from acqstream.storage.files.folder_tree import remove_tree
+from acqstream.storage.files.small_file import read_document
+from acqstream.storage.stores.data_path import ReadPlace, place_of
 
 NOTE_NAME = "mirror.json"
 

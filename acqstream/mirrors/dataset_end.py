@@ -22,7 +22,7 @@ from acqstream.mirrors.mirror_results import is_held, mirror_results, starting_t
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
-from acqstream.storage.lock import is_locked
+from acqstream.storage.files.directory_lock import is_locked
 
 POLL_S, MAX_POLL_S = 0.05, 1.0
 DEFAULT_PATIENCE_S = 10.0

@@ -8,8 +8,8 @@ from typing import TypeVar
 from acqstream.arrays.array_spec import Position
 from acqstream.errors import CorruptDataset, DatasetExists
 from acqstream.formats.chunk_layout import ChunkLayout
-from acqstream.storage.json_file import MAX_FILE_BYTES
-from acqstream.storage.store import Store
+from acqstream.storage.files.small_file import MAX_FILE_BYTES
+from acqstream.storage.stores.store import Store
 
 _Layout = TypeVar("_Layout", bound=ChunkLayout)
 

@@ -14,9 +14,9 @@ from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.watermark_layout import WatermarkLayout
 from acqstream.mirrors.publisher import Publisher
 from acqstream.mirrors.watermark_publisher import WatermarkPublisher
-from acqstream.storage.disk import Disk
-from acqstream.storage.local_store import LocalStore
-from acqstream.storage.space_bound import SpaceBound
+from acqstream.storage.files.disk import Disk
+from acqstream.storage.files.free_space import SpaceBound
+from acqstream.storage.stores.local_store import LocalStore
 from acqstream.views.checkpoint import view_folder
 
 

@@ -15,7 +15,7 @@ from acqstream.model.daemon_note import STARTING, parse_daemon_note
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.state import AcquisitionState
 from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec
-from acqstream.storage.lock import LOCK_NAME, holder_of, is_locked
+from acqstream.storage.files.directory_lock import LOCK_NAME, holder_of, is_locked
 from acqstream.views.checkpoint import read_checkpoint, view_folder
 from acqstream.views.pyramid_levels import level_folders
 from acqstream.views.result_record import recorded_path

@@ -29,7 +29,7 @@ from acqstream.mirrors.saved_mirror import SavedMirror
 from acqstream.mirrors.slab_buffers import SlabBuffers
 from acqstream.mirrors.workers import Workers
 from acqstream.model.axes import AxisValue
-from acqstream.storage.own_names_disk import OwnNamesDisk
+from acqstream.storage.files.folder_tree import OwnNamesDisk
 
 _POLL_S = 0.002
 

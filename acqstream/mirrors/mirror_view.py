@@ -21,8 +21,8 @@ from acqstream.mirrors.saved_mirror import SavedMirror, SavedTasks, layers_of_sl
 from acqstream.mirrors.slab import Slab
 from acqstream.mirrors.slab_grid import Piece
 from acqstream.mirrors.task_runner import TaskRunner
-from acqstream.storage.own_names_disk import remove_temporaries
-from acqstream.storage.space_bound import SpaceBound
+from acqstream.storage.files.folder_tree import remove_temporaries
+from acqstream.storage.files.free_space import SpaceBound
 from acqstream.views.base import RangeView, ViewSource
 from acqstream.views.feed import Lease
 

@@ -27,7 +27,7 @@ from acqstream.mirrors.open_growth import OpenIndexGrowth, RectangleGrowth
 from acqstream.mirrors.slab_buffers import SlabBuffers
 from acqstream.mirrors.slab_grid import final_sizes, level_shapes
 from acqstream.mirrors.workers import Workers
-from acqstream.storage.space_bound import SpaceBound
+from acqstream.storage.files.free_space import SpaceBound
 from acqstream.views.base import ViewSource
 
 

@@ -23,7 +23,7 @@ from acqstream.mirrors.reference_writer import ReferenceWriter
 from acqstream.mirrors.row_places import RowPlaces
 from acqstream.mirrors.slab_grid import final_sizes, slab_grids
 from acqstream.mirrors.table_grid import table_grid
-from acqstream.storage.space_bound import SpaceBound
+from acqstream.storage.files.free_space import SpaceBound
 from acqstream.views.base import ViewSource
 
 PARTIAL_S = 8.0  # with SETTLE_S, and a second of a server's cache, clients see frames within 12 s

@@ -9,10 +9,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from acqstream.errors import StorageError
-from acqstream.storage.disk import Content
-from acqstream.storage.shard_file import ShardFile
-from acqstream.storage.shard_note import ShardIndex, note_key
-from acqstream.storage.store import Store
+from acqstream.storage.files.disk import Content
+from acqstream.storage.stores.shard_file import ShardFile
+from acqstream.storage.stores.shard_index import ShardIndex, note_key
+from acqstream.storage.stores.store import Store
 
 _NOTE_ENDING = note_key("")
 

@@ -18,8 +18,8 @@ from acqstream.mirrors.container import (
     remove_container,
     write_note,
 )
-from acqstream.storage.folder_tree import is_link
-from acqstream.storage.read_place import place_of
+from acqstream.storage.files.folder_tree import is_link
+from acqstream.storage.stores.data_path import place_of
 from acqstream.views.base import ViewSource
 
 

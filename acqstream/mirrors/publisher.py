@@ -21,7 +21,7 @@ from acqstream.formats.chunk_layout import BESIDE, ChunkLayout, Encoded
 from acqstream.mirrors.checksum_writer import ChecksumWriter
 from acqstream.mirrors.existing_container import existing_members, resume_layout
 from acqstream.mirrors.open_shards import OPEN_SHARDS_BYTES, OpenShards
-from acqstream.storage.store import Store, require
+from acqstream.storage.stores.store import Store, require
 
 _MAX_TOGETHER = 4096  # documents that are put together
 _LISTING_DELAY = (

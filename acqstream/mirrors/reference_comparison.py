@@ -15,7 +15,7 @@ from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.mirrors.log_frames import LogFrames
 from acqstream.mirrors.place_table import NO_ROW, PlaceTable
 from acqstream.mirrors.table_grid import table_grid
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 
 _MAX_ROWS = 65_536
 

@@ -14,7 +14,7 @@ from acqstream.mirrors.memory_need import MIB
 from acqstream.mirrors.open_references import OpenReferences
 from acqstream.mirrors.own_container import OwnContainer
 from acqstream.mirrors.reference_plan import plan_references
-from acqstream.storage.space_bound import SpaceBound
+from acqstream.storage.files.free_space import SpaceBound
 from acqstream.views.base import RowView, ViewSource
 from acqstream.views.saved_state import integers, items
 

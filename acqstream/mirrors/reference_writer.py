@@ -25,8 +25,8 @@ from acqstream.mirrors.frame_numbers import choose_numbers, read_numbers
 from acqstream.mirrors.place_table import NO_ROW, Rows
 from acqstream.mirrors.stack_links import link_stacks
 from acqstream.mirrors.table_grid import TableGrid
-from acqstream.storage.json_file import MAX_FILE_BYTES
-from acqstream.storage.local_store import LocalStore
+from acqstream.storage.files.small_file import MAX_FILE_BYTES
+from acqstream.storage.stores.local_store import LocalStore
 from acqstream.views.base import ViewSource
 
 _BLOCK_BYTES = 4096  # of a disk: a smaller file takes one

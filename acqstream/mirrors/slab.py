@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import Position
 from acqstream.grid import kernels
 from acqstream.mirrors.slab_grid import Piece, SlabGrid
-from acqstream.storage.memory import PageMemory
+from acqstream.storage.page_memory import PageMemory
 
 ByteOrder = Literal["<", ">"]
 

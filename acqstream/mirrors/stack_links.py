@@ -10,8 +10,8 @@ from pathlib import Path
 
 from acqstream.errors import DatasetError, StorageError
 from acqstream.formats.hsds.documents import BUCKET
-from acqstream.storage.disk import Disk
-from acqstream.storage.folder_tree import make_folder
+from acqstream.storage.files.disk import Disk
+from acqstream.storage.files.folder_tree import make_folder
 from acqstream.storage.platform.capabilities import has_folder_links
 
 LINK = "stacks"

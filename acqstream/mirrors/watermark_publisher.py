@@ -21,7 +21,7 @@ from acqstream.formats.watermark_layout import NOTHING, Extent, Rows, WatermarkL
 from acqstream.mirrors.checksum_writer import ChecksumWriter
 from acqstream.mirrors.existing_container import read_document, resume_layout
 from acqstream.mirrors.watermarks import Watermarks
-from acqstream.storage.store import Store, require
+from acqstream.storage.stores.store import Store, require
 
 _MAX_KNOWN = 100_000  # documents that need not be written again
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.storage.memory import PageMemory, touch
+from acqstream.storage.page_memory import PageMemory, touch
 from acqstream.storage.platform import map_private
 
 MAX_KEPT_BYTES = 2**30

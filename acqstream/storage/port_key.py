@@ -12,10 +12,10 @@ import re
 import tempfile
 from pathlib import Path
 
-from acqstream.storage.json_file import read_small_file
+from acqstream.storage.files.atomic_file import write_private
+from acqstream.storage.files.small_file import read_small_file
 from acqstream.storage.platform import FILES
 from acqstream.storage.platform.capabilities import user_id
-from acqstream.storage.private_file import write_private
 
 _KEY = re.compile(rb"[!-~]{40}\n")  # Z85
 

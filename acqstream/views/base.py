@@ -16,7 +16,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from acqstream.formats.ndtiff.reader import NDTiffReader
-from acqstream.storage.disk import Disk
+from acqstream.storage.files.disk import Disk
 from acqstream.views.feed import Lease
 
 

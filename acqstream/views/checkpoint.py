@@ -11,11 +11,11 @@ from typing import Any
 from acqstream.errors import CorruptDataset, FileMissing, StorageError
 from acqstream.model.fields import Fields, check_integer, check_text
 from acqstream.model.metadata import dump_ascii
-from acqstream.storage.atomic import replace_file
-from acqstream.storage.disk import Disk
-from acqstream.storage.folder_tree import refuse_link
-from acqstream.storage.json_file import read_document
-from acqstream.storage.lock import DirectoryLock
+from acqstream.storage.files.atomic_file import replace_file
+from acqstream.storage.files.directory_lock import DirectoryLock
+from acqstream.storage.files.disk import Disk
+from acqstream.storage.files.folder_tree import refuse_link
+from acqstream.storage.files.small_file import read_document
 
 CHECKPOINT_NAME = "view.json"
 _MAX_ITEMS = 16_000_000  # a mirror notes each stack that may still grow: a million of them are an honest run

@@ -25,11 +25,11 @@ from acqstream.log.stacks import Stack, Stacks
 from acqstream.model.axes import Axes
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.frame_run import FrameRun
-from acqstream.storage.append_file import AppendFile
-from acqstream.storage.disk import Disk
-from acqstream.storage.folder_tree import make_folder
-from acqstream.storage.memory import PageMemory
-from acqstream.storage.stack_file import finish_file
+from acqstream.storage.files.append_file import AppendFile
+from acqstream.storage.files.disk import Disk
+from acqstream.storage.files.folder_tree import make_folder
+from acqstream.storage.files.stack_file import finish_file
+from acqstream.storage.page_memory import PageMemory
 from acqstream.views.write_behind import WriteBehind
 
 

@@ -21,8 +21,8 @@ from acqstream.formats.ndtiff.folders import level_name
 from acqstream.formats.ndtiff.layout import NDTiffLayout
 from acqstream.model.axes import Axes
 from acqstream.model.frame_header import FrameHeader
-from acqstream.storage.disk import Disk
-from acqstream.storage.folder_tree import remove_tree
+from acqstream.storage.files.disk import Disk
+from acqstream.storage.files.folder_tree import remove_tree
 from acqstream.views.level_files import LevelFiles
 from acqstream.views.write_behind import WriteBehind
 

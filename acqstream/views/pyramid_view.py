@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from acqstream.errors import CannotResume, CorruptDataset, DatasetError
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION, level_name
 from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES
-from acqstream.storage.space_bound import SpaceBound
+from acqstream.storage.files.free_space import SpaceBound
 from acqstream.views.base import DigestingView, ViewSource
 from acqstream.views.feed import Lease
 from acqstream.views.full_resolution import FullResolution

@@ -19,8 +19,8 @@ from acqstream.log.state_file import STATE_NAME, now_text
 from acqstream.model.metadata import dump_ascii
 from acqstream.model.mirror_result import MAX_REASON_CHARACTERS, MirrorResult
 from acqstream.model.view_spec import PYRAMID_KIND
-from acqstream.storage.atomic import replace_file
-from acqstream.storage.disk import Disk
+from acqstream.storage.files.atomic_file import replace_file
+from acqstream.storage.files.disk import Disk
 from acqstream.views import checkpoint
 
 logger = logging.getLogger("acqstream.views")

@@ -28,7 +28,7 @@ from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.log.recent_groups import RecentGroups
 from acqstream.model.mirror_result import MAX_REASON_CHARACTERS, MirrorResult, MirrorState
 from acqstream.model.units import count_text
-from acqstream.storage.disk import Disk, LocalDisk
+from acqstream.storage.files.disk import Disk, LocalDisk
 from acqstream.views.base import RangeView, View
 from acqstream.views.checkpoint import view_folder
 from acqstream.views.checkpoints import Checkpoints, SavedPoint

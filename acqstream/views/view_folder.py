@@ -10,10 +10,10 @@ from typing import Any
 from acqstream.errors import AcqStreamError, CannotResume, CorruptDataset, DatasetError, StorageError
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.model.mirror_result import MirrorResult
-from acqstream.storage.atomic import TEMPORARY_SUFFIX
-from acqstream.storage.disk import Disk
-from acqstream.storage.folder_tree import refuse_link
-from acqstream.storage.lock import LOCK_NAME, DirectoryLock
+from acqstream.storage.files.atomic_file import TEMPORARY_SUFFIX
+from acqstream.storage.files.directory_lock import LOCK_NAME, DirectoryLock
+from acqstream.storage.files.disk import Disk
+from acqstream.storage.files.folder_tree import refuse_link
 from acqstream.views.base import ViewSource
 from acqstream.views.checkpoint import (
     CHECKPOINT_NAME,

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from acqstream.errors import DiskFull
-from acqstream.storage.stack_file import StackFile
+from acqstream.storage.files.stack_file import StackFile
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar
 from aiohttp import web
 
 from acqstream.errors import AcqStreamError, CorruptDataset
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile
 from acqstream.web.byte_range import RangeMissed, matches_tag, parse_range
 from acqstream.web.kernel_sender import KernelSender
 from acqstream.web.web_context import CONTEXT, WebContext

@@ -9,7 +9,7 @@ from pathlib import Path
 from aiohttp import web
 
 from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile
 from acqstream.web.answers import (
     BYTES,
     FIRST_BYTES,

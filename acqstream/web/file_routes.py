@@ -11,8 +11,8 @@ from pathlib import Path
 from aiohttp import web
 
 from acqstream.errors import CorruptDataset, StorageError, UnsupportedFeature
-from acqstream.storage.boundary import Boundary
-from acqstream.storage.read_file import ReadFile, is_absent
+from acqstream.storage.files.boundary import Boundary
+from acqstream.storage.files.read_file import ReadFile, is_absent
 from acqstream.web.answers import BYTES, JSON, Body, FilePart, absent, content_tag, send, tag_of
 from acqstream.web.folder_listing import CONTENT_TYPE, MAX_LISTED, POLICY, listing_page
 from acqstream.web.served_folders import leads_out

@@ -20,7 +20,7 @@ from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.grid.block_mean import BlockMean
 from acqstream.grid.block_sizes import reduced_shape
 from acqstream.model.axes import AxisValue
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile
 from acqstream.web.frame_history import PlacedArray
 from acqstream.web.level_cache import LevelCache
 from acqstream.web.virtual_array import ServedChunk

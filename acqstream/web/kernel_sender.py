@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Protocol, Self
 
 from acqstream.errors import CorruptDataset
+from acqstream.storage.files.read_file import ReadFile
 from acqstream.storage.platform.capabilities import are_sockets_files
-from acqstream.storage.read_file import ReadFile
 
 _WAIT_MS = 2  # a thread waits so long for a client; the loop waits for a slower one
 

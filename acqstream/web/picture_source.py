@@ -31,7 +31,7 @@ from acqstream.formats.ndtiff.completion import dataset_id
 from acqstream.formats.ndtiff.pixels import StoredFrame
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.model.axes import AxisValue
-from acqstream.storage.boundary import following_links
+from acqstream.storage.files.boundary import following_links
 from acqstream.web.thinned_picture import MAX_BYTES, ChunkedPlane, ThinnedPicture
 
 MAX_FRAME_BYTES = 2**28  # of a compressed frame, which is decoded whole

@@ -21,7 +21,7 @@ from acqstream.errors import ConfigError, CorruptDataset, DatasetError
 from acqstream.formats.ndtiff import FORMAT
 from acqstream.formats.ndtiff.completion import dataset_id
 from acqstream.formats.ndtiff.reader import NDTiffReader
-from acqstream.storage.boundary import following_links
+from acqstream.storage.files.boundary import following_links
 from acqstream.web.data_address import DataOptions
 from acqstream.web.frame_history import FrameHistory, PlacedArray
 from acqstream.web.frame_pixels import MAX_REDUCED_BYTES, Factors, FramePixels, PixelSource, may_make

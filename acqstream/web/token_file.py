@@ -8,10 +8,10 @@ import secrets
 from pathlib import Path
 
 from acqstream.errors import ConfigError, FileMissing, StorageError
-from acqstream.storage.json_file import read_small_file
-from acqstream.storage.path_trust import distrust
+from acqstream.storage.files.atomic_file import write_private
+from acqstream.storage.files.boundary import distrust
+from acqstream.storage.files.small_file import read_small_file
 from acqstream.storage.platform import exposure
-from acqstream.storage.private_file import write_private
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,200}")
 _MAX_BYTES = 1024

@@ -18,8 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from acqstream.errors import ConfigError
 from acqstream.storage.platform import STOP_SIGNALS, keep_large_blocks, session_signals
-from acqstream.storage.platform.capabilities import has_local_sockets
-from acqstream.storage.platform.priority import go_last
+from acqstream.storage.platform.capabilities import go_last, has_local_sockets
 from acqstream.storage.socket_names import take_over
 from acqstream.web.app import make_app
 from acqstream.web.connection_watch import ConnectionWatch

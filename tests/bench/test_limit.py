@@ -9,7 +9,7 @@ import pytest
 
 from acqstream.bench import limit
 from acqstream.bench.limit import measure_limit, measure_paced_limit
-from acqstream.storage.disk import LocalDisk, write_all
+from acqstream.storage.files.disk import LocalDisk, write_all
 
 
 def test_writes_all_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from acqstream.bench.mirror import LIVE_ROWS, MirrorPlan, chosen_plan, run_mirro
 from acqstream.bench.mirror_alone import ALONE_ROWS
 from acqstream.bench.workload import Workload
 from acqstream.errors import ConfigError
-from acqstream.storage.disk import write_all
+from acqstream.storage.files.disk import write_all
 
 
 def test_stacks_are_whole_or_less_than_one() -> None:

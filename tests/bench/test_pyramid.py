@@ -10,7 +10,7 @@ from acqstream.bench.producers import wait_for_view
 from acqstream.bench.pyramid import PyramidPlan, run_pyramid_benchmark
 from acqstream.errors import AcquisitionFailed
 from acqstream.model.view_spec import ViewSpec
-from acqstream.storage.disk import LocalDisk
+from acqstream.storage.files.disk import LocalDisk
 from acqstream.views.checkpoint import Checkpoint, view_folder, write_checkpoint
 
 

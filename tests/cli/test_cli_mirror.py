@@ -10,7 +10,7 @@ import acqstream
 from acqstream.cli.main import main
 from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.model.acquisition_spec import TileSpec
-from acqstream.storage.lock import DirectoryLock
+from acqstream.storage.files.directory_lock import DirectoryLock
 from tests.log.make_frames import frame_of, write_log
 from tests.views.view_sums import sums_of
 

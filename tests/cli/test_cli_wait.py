@@ -12,7 +12,7 @@ import pytest
 from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.main import main
 from acqstream.model.receipt import Status
-from acqstream.storage.lock import DirectoryLock
+from acqstream.storage.files.directory_lock import DirectoryLock
 from tests.log.make_frames import frames_of, start_log, write_log
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ndtiff"

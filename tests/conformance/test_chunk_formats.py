@@ -22,8 +22,8 @@ from acqstream.formats.chunk_format import ChunkFormat, ChunkWriter
 from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.registry import CHUNK_FORMATS, chunk_format
 from acqstream.mirrors.local_container import open_publisher
-from acqstream.storage.local_store import LocalStore
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.local_store import LocalStore
 from tests.checksum_files import is_list
 from tests.formats.blocks import in_blocks
 from tests.mirrors.npy_format import FORMAT as NPY

@@ -19,7 +19,7 @@ from acqstream.daemon.daemon_process import own_process
 from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.errors import AcquisitionRefused, ConfigError, DatasetExists, DatasetLocked
 from acqstream.model.daemon_note import DaemonNote, parse_daemon_note
-from acqstream.storage.lock import LOCK_NAME, holder_of
+from acqstream.storage.files.directory_lock import LOCK_NAME, holder_of
 from acqstream.storage.platform import FILES
 from tests.host_system import make_link
 from tests.waiting import until

@@ -24,7 +24,7 @@ from acqstream.model.acquisition_spec import AcquisitionSpec, AxisSpec, FrameHin
 from acqstream.model.receipt import Receipt, Status
 from acqstream.model.view_spec import ViewSpec
 from acqstream.protocol.encoding import Encoding
-from acqstream.storage.disk import LocalDisk
+from acqstream.storage.files.disk import LocalDisk
 from tests.live.stored import unstalled
 from tests.log.make_frames import frames_of
 

@@ -14,8 +14,8 @@ from acqstream.daemon.acquisition import SpaceReports
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.space import Demand, DiskSpace, RateWindow
 from acqstream.model.status import SpaceLevel
-from acqstream.storage.ballast import BALLAST_NAME, Ballast
-from acqstream.storage.disk import LocalDisk
+from acqstream.storage.files.disk import LocalDisk
+from acqstream.storage.files.free_space import BALLAST_NAME, Ballast
 from tests.host_system import allocated_bytes, needs_a_real_disk
 from tests.storage.scripted_disk import ScriptedDisk
 

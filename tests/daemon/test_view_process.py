@@ -28,8 +28,8 @@ from acqstream.grid.kernels import kernels_name
 from acqstream.mirrors.view_worker import MAX_CATCHING_UP
 from acqstream.model.status import ViewProcessStatus
 from acqstream.model.view_spec import ViewSpec
-from acqstream.storage.disk import LocalDisk
-from acqstream.storage.memory import PageMemory
+from acqstream.storage.files.disk import LocalDisk
+from acqstream.storage.page_memory import PageMemory
 from acqstream.storage.platform.capabilities import has_terminate_signal
 from acqstream.views.checkpoint import CHECKPOINT_NAME, Checkpoint, mark_begun, read_checkpoint, view_folder
 from acqstream.views.view_progress import ViewState
@@ -362,7 +362,7 @@ PARENT = """
     import sys, time
     from acqstream.model.view_spec import ViewSpec
     from acqstream.daemon.view_process import ViewProcess
-    from acqstream.storage.memory import PageMemory
+    from acqstream.storage.page_memory import PageMemory
     process = ViewProcess(PageMemory(2**20, shared=True))
     job = process.add(sys.argv[1], ViewSpec("null"))
     while True:

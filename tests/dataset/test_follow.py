@@ -15,7 +15,7 @@ import pytest
 import acqstream
 from acqstream.dataset.follow import follow_keys
 from acqstream.errors import CorruptDataset, DatasetError
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
 from tests.host_system import remove_folder_in_use
 

@@ -15,7 +15,7 @@ from acqstream.dataset.chunk_level import ChunkLevel
 from acqstream.errors import DatasetError, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.registry import chunk_format
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 from tests.host_system import make_link
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -12,7 +12,7 @@ import pytest
 
 import acqstream
 from acqstream.errors import DatasetError, UnknownFormat
-from acqstream.storage.remote_path import as_path
+from acqstream.storage.files.url_path import as_path
 from tests.dataset.web_server import serving
 
 pytest.importorskip("fsspec")

@@ -14,7 +14,7 @@ import pytest
 import acqstream
 from acqstream.dataset import reopened as reopened_module
 from acqstream.errors import ConfigError, DatasetError, StorageError, UnknownFormat
-from acqstream.storage.remote_path import RemotePath, as_path
+from acqstream.storage.files.url_path import RemotePath, as_path
 from tests.dataset.web_server import serving
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, Folder, image
 

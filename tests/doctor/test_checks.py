@@ -32,7 +32,7 @@ from acqstream.doctor.examination import Examination, PlannedCamera
 from acqstream.doctor.verdict import Severity, ok
 from acqstream.grid.kernels import kernels_name
 from acqstream.model.status import AcquisitionStatus, DaemonStatus, UnfinishedViewStatus, ViewProcessStatus
-from acqstream.storage.disk import LocalDisk
+from acqstream.storage.files.disk import LocalDisk
 from acqstream.storage.platform import FILES
 from tests.live.daemon_process import DaemonProcess
 

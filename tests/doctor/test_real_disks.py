@@ -22,7 +22,7 @@ from acqstream.doctor import disk_speed, file_system, free_space
 from acqstream.doctor.checks import run_checks
 from acqstream.doctor.examination import Examination
 from acqstream.doctor.verdict import Severity
-from acqstream.storage.disk import LocalDisk
+from acqstream.storage.files.disk import LocalDisk
 from tests.faults.loop_disk import LoopDisk, why_not
 from tests.live.other_user import STRANGER, result_as, shared_folder
 from tests.log.make_frames import frames_of, write_log
@@ -201,6 +201,6 @@ def test_quotas_that_cannot_be_read_are_named(tmp_path: Path, monkeypatch: pytes
     ],
 )
 def test_what_a_quota_leaves(hard: int, soft: int, used: int, grace_end_s: int, left: int) -> None:
-    from acqstream.storage.platform.linux_quota import bytes_left
+    from acqstream.storage.platform.linux_files import bytes_left
 
     assert bytes_left(struct.pack("=8QI4x", hard, soft, used, 0, 0, 0, grace_end_s, 0, 0)) == left

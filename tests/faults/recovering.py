@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from acqstream.integrity.recovery import recover
-from acqstream.storage.disk import LocalDisk
+from acqstream.storage.files.disk import LocalDisk
 
 ENDINGS = {0: "recovered", -signal.SIGKILL: "killed"}
 

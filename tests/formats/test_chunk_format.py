@@ -13,8 +13,8 @@ from acqstream.errors import ConfigError, CorruptDataset
 from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.registry import chunk_format
 from acqstream.mirrors.local_container import open_publisher
-from acqstream.storage.disk import LocalDisk
-from acqstream.storage.read_place import place_of
+from acqstream.storage.files.disk import LocalDisk
+from acqstream.storage.stores.data_path import place_of
 
 
 def test_axes_are_put_in_order_with_all_that_belongs_to_them() -> None:

@@ -17,9 +17,9 @@ from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import ChunkLayout, Plan
 from acqstream.formats.layout_reader import check_container, open_readers
 from acqstream.formats.n5 import FORMAT as N5
-from acqstream.storage.local_store import LocalStore
-from acqstream.storage.read_place import place_of
-from acqstream.storage.store import Store
+from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.local_store import LocalStore
+from acqstream.storage.stores.store import Store
 from tests.formats.blocks import in_blocks
 from tests.mirrors.npy_format import FORMAT as NPY
 from tests.mirrors.npy_format import NpyLayout, read_layout

@@ -10,7 +10,7 @@ import tifffile
 
 import acqstream
 from acqstream.errors import UnknownFormat
-from acqstream.storage.json_file import parse_json
+from acqstream.storage.files.small_file import parse_json
 
 
 @pytest.mark.parametrize(

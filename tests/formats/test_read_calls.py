@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from acqstream.formats.registry import chunk_format
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

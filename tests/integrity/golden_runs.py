@@ -21,7 +21,7 @@ from acqstream.model.frame_header import FrameHeader
 from acqstream.model.frame_run import FrameRun
 from acqstream.model.metadata import frame_metadata
 from acqstream.model.pixel_type import pixel_type_of
-from acqstream.storage.memory import PageMemory
+from acqstream.storage.page_memory import PageMemory
 
 _WAIT_S = 60.0
 

@@ -20,7 +20,7 @@ from acqstream.integrity.recovery import RecoveryReport, recover
 from acqstream.log import journal
 from acqstream.log.state_file import read_state, write_state
 from acqstream.model.state import AcquisitionState
-from acqstream.storage.disk import LocalDisk
+from acqstream.storage.files.disk import LocalDisk
 from tests.log.crashed import Step, content_of, crash, cut, entry_starts, without_leftovers
 from tests.log.make_frames import Frame, frame_of, frames_of, start_log, write_log
 from tests.log.read_back import check_dataset, open_ndstorage, read_index, read_journal, stack_paths

@@ -19,7 +19,7 @@ import pytest
 from acqstream.client.directory_daemon import CONFIG_VARIABLE, LOG_NAME, endpoint_of
 from acqstream.client.shutdown import shut_down
 from acqstream.errors import AcqStreamError
-from acqstream.storage.lock import holder_of
+from acqstream.storage.files.directory_lock import holder_of
 from tests.waiting import until
 
 DEADLINE_S = 100.0  # of a free machine, for programs that start an interpreter or several

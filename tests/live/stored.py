@@ -14,7 +14,7 @@ import numpy as np
 
 import acqstream
 from acqstream.simulate import pattern
-from acqstream.storage.json_file import read_small_file
+from acqstream.storage.files.small_file import read_small_file
 
 Shape = tuple[int, ...]
 

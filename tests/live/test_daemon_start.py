@@ -12,7 +12,7 @@ import pytest
 import acqstream
 from acqstream.client import directory_daemon
 from acqstream.errors import ConfigError, DaemonUnavailable
-from acqstream.storage.detached_process import DetachedProcess
+from acqstream.storage.platform.detached_process import DetachedProcess
 from tests.host_system import make_link
 from tests.live.embedded_daemons import EmbeddedDaemons
 from tests.waiting import until

@@ -14,7 +14,7 @@ from acqstream.client.producer import create
 from acqstream.client.status import fetch_status
 from acqstream.errors import DaemonUnavailable
 from acqstream.monitor.daemon_watch import DaemonWatch
-from acqstream.storage.lock import holder_of
+from acqstream.storage.files.directory_lock import holder_of
 from acqstream.web.health import trouble_of
 from acqstream.web.page_texts import page_texts
 from tests.live.daemon_process import DaemonProcess

@@ -22,7 +22,7 @@ from acqstream.client.directory_daemon import LOG_NAME, endpoint_of
 from acqstream.client.status import fetch_status
 from acqstream.errors import AcqStreamError, ConfigError, DaemonUnavailable
 from acqstream.model.daemon_note import DaemonNote
-from acqstream.storage.lock import DirectoryLock
+from acqstream.storage.files.directory_lock import DirectoryLock
 from tests.host_system import is_wine, make_link
 from tests.live.daemon_process import DaemonProcess
 from tests.live.embedded_daemons import DEADLINE_S, EmbeddedDaemons, embedded_daemons, has_ended

@@ -29,7 +29,7 @@ PRELUDE = """
 import os
 from pathlib import Path
 from typing import Any
-from acqstream.storage.disk import LocalDisk
+from acqstream.storage.files.disk import LocalDisk
 trigger, paths = Path({trigger!r}), {{}}
 def check(path):
     if {part!r} in path and trigger.exists():

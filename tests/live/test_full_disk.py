@@ -17,7 +17,7 @@ from acqstream.client.status import fetch_status
 from acqstream.client.stopping import stop_acquisition
 from acqstream.errors import AcqStreamError, AcquisitionFailed, DiskFull
 from acqstream.model.status import AcquisitionStatus
-from acqstream.storage.ballast import BALLAST_NAME
+from acqstream.storage.files.free_space import BALLAST_NAME
 from tests.host_system import needs_a_real_disk
 from tests.live.daemon_process import DaemonProcess
 from tests.live.impatience import make_impatient

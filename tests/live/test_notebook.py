@@ -10,7 +10,7 @@ import pytest
 
 import acqstream
 from acqstream.client.directory_daemon import LOG_NAME
-from acqstream.storage.lock import DirectoryLock
+from acqstream.storage.files.directory_lock import DirectoryLock
 from tests.live.embedded_daemons import DEADLINE_S, EmbeddedDaemons, embedded_daemons
 from tests.live.notebook_kernel import NotebookKernel
 from tests.live.stored import state_of

@@ -28,7 +28,7 @@ PRELUDE = """
 import time
 from pathlib import Path
 from typing import Any
-from acqstream.storage.disk import LocalDisk
+from acqstream.storage.files.disk import LocalDisk
 trigger, force = Path({trigger!r}), LocalDisk.fdatasync
 def fdatasync(self, fd):
     if {mode!r} == "fault" and trigger.exists():

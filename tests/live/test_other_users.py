@@ -19,8 +19,8 @@ from acqstream.client.directory_daemon import LOG_NAME, DirectoryDaemon, endpoin
 from acqstream.client.stopping import stop_acquisition
 from acqstream.errors import AcqStreamError
 from acqstream.model.daemon_note import DaemonNote
-from acqstream.storage.ballast import BALLAST_NAME
-from acqstream.storage.lock import LOCK_NAME, DirectoryLock
+from acqstream.storage.files.directory_lock import LOCK_NAME, DirectoryLock
+from acqstream.storage.files.free_space import BALLAST_NAME
 from tests.live.daemon_process import DaemonProcess
 from tests.live.embedded_daemons import EmbeddedDaemons
 from tests.live.other_user import STRANGER, only_root, result_as

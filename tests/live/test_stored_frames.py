@@ -16,7 +16,7 @@ import acqstream
 from acqstream.client import open_runs
 from acqstream.client.run import Run
 from acqstream.log import stored_keys
-from acqstream.storage.json_file import read_small_file
+from acqstream.storage.files.small_file import read_small_file
 from tests.live import programs
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of, state_of

@@ -19,7 +19,7 @@ from acqstream.model.axes import AxisValue
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.metadata import frame_metadata
 from acqstream.model.pixel_type import pixel_type_of
-from acqstream.storage.memory import PageMemory
+from acqstream.storage.page_memory import PageMemory
 from tests.waiting import WAIT_S, until_notified
 
 MIB = 2**20

@@ -22,7 +22,7 @@ from acqstream.formats.ndtiff.index import EntryBatch, parse_entries
 from acqstream.formats.ndtiff.pages import StackPage, walk_pages
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
 from acqstream.log import journal, journal_file
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile
 from tests.log.make_frames import Frame
 
 

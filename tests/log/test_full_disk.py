@@ -201,7 +201,7 @@ def test_no_space_found_by_a_sync_is_as_a_failed_sync(tmp_path: Path, code: int)
 def test_a_disk_that_stands_still_is_told_with_cause_and_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("acqstream.storage.watched_disk.STALL_S", 1e9)  # what is slow before is none of this
+    monkeypatch.setattr("acqstream.storage.files.disk.STALL_S", 1e9)  # what is slow before is none of this
     frames = frames_of(3, (320, 512))
     disk = ScriptedDisk()
     log = start_log(tmp_path / "cells", disk=disk)
@@ -209,7 +209,7 @@ def test_a_disk_that_stands_still_is_told_with_cause_and_length(
     stall = disk.stall("fdatasync", 1, part=STACK)
     put(log, frames[1:], publish=False)
     assert stall.entered.wait(20)
-    monkeypatch.setattr("acqstream.storage.watched_disk.STALL_S", 0.2)
+    monkeypatch.setattr("acqstream.storage.files.disk.STALL_S", 0.2)
     while not (told := log.metrics.stall).startswith("fdatasync "):
         assert not log.is_finished
     assert re.fullmatch(r"fdatasync of cells_NDTiffStack\.tif takes \d+\.\d s", told)

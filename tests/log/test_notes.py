@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acqstream.log.notes import LogNotes
-from acqstream.storage.watched_disk import SlowCall
+from acqstream.storage.files.disk import SlowCall
 
 
 @pytest.mark.parametrize(

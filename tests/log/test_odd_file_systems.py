@@ -13,7 +13,7 @@ import pytest
 
 from acqstream.integrity.facts.stacks import KEPT_SUFFIX
 from acqstream.integrity.recovery import recover
-from acqstream.storage.disk import LocalDisk
+from acqstream.storage.files.disk import LocalDisk
 from tests.faults.loop_disk import LoopDisk, why_not
 from tests.host_system import allocated_bytes
 from tests.log.crashed import crash

@@ -22,7 +22,7 @@ from acqstream.model.frame_run import FrameRun
 from acqstream.model.memory_claims import CLAIM_BYTES
 from acqstream.model.pixel_type import PixelType
 from acqstream.storage.handover import map_memory
-from acqstream.storage.memory import PageMemory
+from acqstream.storage.page_memory import PageMemory
 
 BLOCK = 4096
 BLOCKS = 16

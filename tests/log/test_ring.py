@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from acqstream.log.ring import Ring, Span
-from acqstream.storage.memory import PageMemory
+from acqstream.storage.page_memory import PageMemory
 
 BLOCK = 4096
 BLOCKS = 12

@@ -13,7 +13,7 @@ from acqstream.log.state_file import MAX_GAPS_NOTED, MAX_REASON_CHARACTERS_NOTED
 from acqstream.model.metadata import MAX_DEPTH, frame_metadata
 from acqstream.model.receipt import MissingFrames
 from acqstream.protocol.requests import parse_request
-from acqstream.storage.json_file import parse_json
+from acqstream.storage.files.small_file import parse_json
 from acqstream.views.checkpoint import Checkpoint, read_checkpoint
 
 

@@ -17,7 +17,7 @@ from acqstream.errors import ConfigError, CorruptDataset, DatasetExists, FileMis
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, Plan
 from acqstream.formats.layout_reader import check_container, open_readers
-from acqstream.storage.store import Store
+from acqstream.storage.stores.store import Store
 
 NOTE = "npy-array.json"
 

@@ -19,7 +19,7 @@ from acqstream.mirrors import array_copy
 from acqstream.mirrors.array_copy import compare_copy, copy_array
 from acqstream.mirrors.array_planes import ArrayPlanes
 from acqstream.mirrors.chunk_plan import Budget
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
 
 GOLDEN = Path(__file__).parents[1] / "golden"

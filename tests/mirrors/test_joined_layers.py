@@ -20,9 +20,9 @@ from acqstream.mirrors.chunk_plan import Budget, ChunkPlan, plan_spec_chunks
 from acqstream.mirrors.comparison import compare
 from acqstream.mirrors.slab_buffers import SlabBuffers
 from acqstream.mirrors.task_runner import TaskRunner
-from acqstream.storage.block_file import BLOCK_BYTES
-from acqstream.storage.memory import PageMemory
+from acqstream.storage.files.read_file import BLOCK_BYTES
 from acqstream.storage.memory_reserve import MemoryReserve
+from acqstream.storage.page_memory import PageMemory
 from acqstream.storage.platform.capabilities import gathers_writes
 from acqstream.views import view as views
 from acqstream.views.checkpoint import CHECKPOINT_NAME

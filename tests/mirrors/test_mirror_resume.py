@@ -24,7 +24,7 @@ from acqstream.mirrors.process_pool import ProcessPool
 from acqstream.mirrors.saved_mirror import SavedMirror
 from acqstream.mirrors.task_runner import TaskRunner
 from acqstream.model.acquisition_spec import AcquisitionSpec
-from acqstream.storage.disk import LocalDisk
+from acqstream.storage.files.disk import LocalDisk
 from acqstream.views.base import ViewSource
 from acqstream.views.checkpoint import CHECKPOINT_NAME, mark_begun
 from acqstream.views.view import ViewRun

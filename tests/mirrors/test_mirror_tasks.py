@@ -18,8 +18,8 @@ from acqstream.errors import DatasetError, DiskFull, StorageError
 from acqstream.mirrors import mirror_task, mirror_tasks, task_runner
 from acqstream.mirrors.comparison import compare
 from acqstream.mirrors.task_runner import TaskRunner
-from acqstream.storage.atomic import TEMPORARY_SUFFIX
-from acqstream.storage.own_names_disk import OwnNamesDisk
+from acqstream.storage.files.atomic_file import TEMPORARY_SUFFIX
+from acqstream.storage.files.folder_tree import OwnNamesDisk
 from acqstream.views.view import ViewRun
 from acqstream.views.view_progress import ViewState
 from tests import windows_like

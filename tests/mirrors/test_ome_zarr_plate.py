@@ -13,7 +13,7 @@ import tensorstore
 import acqstream
 from acqstream.errors import DatasetError
 from acqstream.formats.ome_zarr.foreign import open_foreign
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 from acqstream.views.view import ViewRun
 from acqstream.views.view_progress import ViewState
 from tests.log.make_frames import Frame, start_log, write_log

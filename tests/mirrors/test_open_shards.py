@@ -9,9 +9,8 @@ import pytest
 
 from acqstream.errors import StorageError
 from acqstream.mirrors.open_shards import SLOT_BYTES, OpenShards
-from acqstream.storage.memory_store import MemoryStore
-from acqstream.storage.shard_note import MISSING
-from acqstream.storage.shard_reader import ShardReader
+from acqstream.storage.stores.shard_index import MISSING, ShardReader
+from tests.storage.memory_store import MemoryStore
 from tests.storage.shard_indices import INDICES, SLOTS, EndIndex
 
 INDEX = EndIndex()

@@ -16,11 +16,11 @@ from acqstream.formats.chunk_layout import ChunkLayout, Plan
 from acqstream.formats.n5 import FORMAT as N5
 from acqstream.formats.ome_zarr import FORMAT as OME_ZARR
 from acqstream.mirrors.publisher import Publisher
-from acqstream.storage.disk import Content, Run
-from acqstream.storage.memory_store import MemoryStore
-from acqstream.storage.store import Capability
+from acqstream.storage.files.disk import Content, Run
+from acqstream.storage.stores.store import Capability
 from tests.mirrors.npy_format import FORMAT as NPY
 from tests.mirrors.npy_format import NpyLayout
+from tests.storage.memory_store import MemoryStore
 
 AXES = ("time", "z", "y", "x")
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from acqstream.mirrors.comparison import compare
-from acqstream.storage.disk import LocalDisk
-from acqstream.storage.local_store import LocalStore
-from acqstream.storage.unforced_files import MAX_FILES
+from acqstream.storage.files.disk import LocalDisk
+from acqstream.storage.files.folder_tree import MAX_FILES
+from acqstream.storage.stores.local_store import LocalStore
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import finish, frames_at, places_of, run_of
 from tests.storage.scripted_disk import ScriptedDisk

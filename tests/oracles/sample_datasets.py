@@ -20,7 +20,7 @@ from acqstream.model.frame_header import FrameHeader
 from acqstream.model.metadata import frame_metadata
 from acqstream.model.pixel_type import pixel_type_of
 from acqstream.simulate import pattern
-from acqstream.storage.memory import PageMemory
+from acqstream.storage.page_memory import PageMemory
 
 MEMORY_BYTES = 2**25
 LOW_LIMIT_BYTES = 7_500_000  # 2.5 MB a stack: it ends 5 MB below the limit, and 2 MiB are kept for the summary

@@ -19,7 +19,7 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.precomputed.check import check
 from acqstream.formats.precomputed.info import WRITTEN_DTYPES
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 from tests.formats.precomputed.precomputed_data import create, store_level, write_container
 
 pytestmark = pytest.mark.oracle

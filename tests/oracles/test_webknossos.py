@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.wkw.header import VOXEL_TYPES
 from acqstream.formats.wkw.reader import open_readers
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 from tests.formats.wkw.wkw_data import begin, noise, planned, read_all, store, write_array
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import array_of, finish, frames_at, halved, places_of, run_of

@@ -10,9 +10,14 @@ ROOT = Path(__file__).resolve().parents[2]
 PURE = ("layout", "documents", "codec")
 FORMATS = sorted(path.parent for path in (ROOT / "acqstream" / "formats").glob("*/documents.py"))
 MODULES = {"os", "io", "pathlib", "shutil", "tempfile", "glob", "socket", "subprocess", "mmap"}
-# A protocol, parsing of JSON texts, and the places of chunks in an object of a store.
-STORES = {"acqstream.storage.store", "acqstream.storage.json_file", "acqstream.storage.shard_note"}
-SHARDS = {"acqstream.storage.shard_reader"}  # they see a store alone
+# A protocol, parsing of JSON texts, the places of chunks in an object of a store, and the types of runs of bytes.
+STORES = {
+    "acqstream.storage.files.disk",
+    "acqstream.storage.stores.store",
+    "acqstream.storage.files.small_file",
+    "acqstream.storage.stores.shard_index",
+}
+SHARDS = {"acqstream.storage.stores.shard_index"}  # they see a store alone
 CALLS = {
     "exists",
     "iterdir",
@@ -31,7 +36,11 @@ READERS = {  # modules of formats that may name a path, and why; the package of 
     "check_report": "reports files of the log's format, too, which are paths",
     "registry": "takes the path of a user, and hands it to the log's format",
 }
-PLACES = STORES | SHARDS | {"acqstream.storage.read_place", "acqstream.storage.boundary", "acqstream.storage.read_file"}
+PLACES = (
+    STORES
+    | SHARDS
+    | {"acqstream.storage.stores.data_path", "acqstream.storage.files.boundary", "acqstream.storage.files.read_file"}
+)
 LOG_FORMAT = "ndtiff"  # written by the daemon and read live by descriptors kept open: docs/decisions/035
 EDGES = {  # modules of mirrors that may name a path, and why
     "array_copy": "opens the source of a copy and its container, which a user names",

@@ -68,7 +68,7 @@ def test_no_class_name_is_used_twice():
     places = defaultdict(set)
     for place, node in classes():
         if not node.name.startswith("_"):
-            places[node.name].add(re.sub(r"(?<=/storage/platform/)(linux|windows|macos)_", "", place))
+            places[node.name].add(re.sub(r"(?<=/storage/platform/)(linux|windows|posix)_", "", place))
     found = {name: sorted(where) for name, where in places.items() if len(where) > 1}
     assert not found
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from acqstream.storage.disk import LocalDisk
+from acqstream.storage.files.disk import LocalDisk
 
 PIECE_BYTES = 4096
 

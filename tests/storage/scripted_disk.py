@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from acqstream.storage.disk import Disk, LocalDisk
+from acqstream.storage.files.disk import Disk, LocalDisk
 
 ANY = "any"
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from acqstream.errors import CorruptDataset
-from acqstream.storage.shard_note import Extents
-from acqstream.storage.store import Store
+from acqstream.storage.stores.shard_index import Extents
+from acqstream.storage.stores.store import Store
 
 SLOTS = 6
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from acqstream.errors import DatasetLocked, DiskFull, StorageError
-from acqstream.storage.append_file import AppendFile
+from acqstream.storage.files.append_file import AppendFile
 from tests.storage.scripted_disk import ScriptedDisk
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from acqstream.errors import StorageError
-from acqstream.storage.atomic import replace_file
-from acqstream.storage.disk import LocalDisk
+from acqstream.storage.files.atomic_file import replace_file
+from acqstream.storage.files.disk import LocalDisk
 from tests.storage.scripted_disk import ANY, ScriptedDisk
 
 OLD, NEW = b"old content", b"the new and longer content"

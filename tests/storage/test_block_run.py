@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.storage.block_file import BLOCK_BYTES
-from acqstream.storage.block_run import SpareBlocks, cut_at_blocks
-from acqstream.storage.memory import PageMemory
-from acqstream.storage.platform.alignment import check_alignment
+from acqstream.storage.files.direct_file import SpareBlocks, cut_at_blocks
+from acqstream.storage.files.read_file import BLOCK_BYTES
+from acqstream.storage.page_memory import PageMemory
+from acqstream.storage.platform.capabilities import check_alignment
 
 LENGTH = 12 * BLOCK_BYTES
 lengths = st.one_of(st.integers(0, 40), st.integers(BLOCK_BYTES - 20, BLOCK_BYTES + 20), st.integers(0, LENGTH))

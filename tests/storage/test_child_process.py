@@ -9,7 +9,7 @@ import sys
 import psutil
 
 from acqstream.storage.handover import OrderSender
-from acqstream.storage.memory import PageMemory
+from acqstream.storage.page_memory import PageMemory
 from acqstream.storage.platform import child_process
 from tests.waiting import until
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from acqstream.errors import StorageError
-from acqstream.storage.data_runs import data_runs
-from acqstream.storage.dry_disk import DryDisk
+from acqstream.storage.files.disk import DryDisk
+from acqstream.storage.files.read_file import data_runs
 
 
 def test_holes_lie_between_the_runs(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from acqstream.storage.detached_process import DetachedProcess
-from acqstream.storage.platform import posix_detachment, windows_detachment
+from acqstream.storage.platform import posix_process, windows_process
+from acqstream.storage.platform.detached_process import DetachedProcess
 from tests.waiting import until
 
 REPORT = """
@@ -27,7 +27,7 @@ STAY = REPORT + "import time\nwhile not os.path.exists('end'): time.sleep(0.01)\
 CALLER = """
 import os, sys
 from pathlib import Path
-from acqstream.storage.detached_process import DetachedProcess
+from acqstream.storage.platform.detached_process import DetachedProcess
 process = DetachedProcess([sys.executable, "-c", sys.argv[1]], dict(os.environ), Path(sys.argv[2]))
 print("started", flush=True)
 sys.stdin.read()
@@ -105,6 +105,6 @@ def test_a_program_that_is_missing_is_reported(tmp_path: Path) -> None:
 
 def test_windows_starts_it_without_a_window_out_of_the_job_where_that_is_allowed() -> None:
     """Values of "Process Creation Flags": breakaway 0x01000000, no window 0x08000000, new group 0x200."""
-    flags = [options["creationflags"] for options in windows_detachment.DETACHED_OPTIONS]
+    flags = [options["creationflags"] for options in windows_process.DETACHED_OPTIONS]
     assert flags == [0x0900_0200, 0x0800_0200]
-    assert posix_detachment.interpreter("python", {"a": "b"}) == ("python", {"a": "b"})
+    assert posix_process.interpreter("python", {"a": "b"}) == ("python", {"a": "b"})

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from acqstream.errors import DatasetLocked, DiskFull, StorageError
-from acqstream.storage.lock import LOCK_NAME, DirectoryLock, LockHolder, holder_of, is_locked
+from acqstream.storage.files.directory_lock import LOCK_NAME, DirectoryLock, LockHolder, holder_of, is_locked
 from acqstream.storage.platform import FILES
 
 HOLD = """
 import sys
-from acqstream.storage.lock import DirectoryLock
+from acqstream.storage.files.directory_lock import DirectoryLock
 with DirectoryLock(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.read()
@@ -24,7 +24,7 @@ with DirectoryLock(sys.argv[1]):
 ASK = """
 import sys
 from acqstream.errors import DatasetLocked
-from acqstream.storage.lock import DirectoryLock
+from acqstream.storage.files.directory_lock import DirectoryLock
 try:
     DirectoryLock(sys.argv[1])
 except DatasetLocked as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.storage.disk import Disk, LocalDisk, write_all
+from acqstream.storage.files.disk import Disk, LocalDisk, write_all
 from acqstream.storage.platform import Files
 from acqstream.storage.platform.posix_files import PosixFiles
 from tests.host_system import allocated_bytes

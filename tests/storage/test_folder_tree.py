@@ -8,9 +8,9 @@ import os
 import pytest
 
 from acqstream.errors import DiskFull, StorageError
-from acqstream.storage import folder_tree
-from acqstream.storage.disk import LocalDisk
-from acqstream.storage.folder_tree import FolderTree, remove_tree
+from acqstream.storage.files import folder_tree
+from acqstream.storage.files.disk import LocalDisk
+from acqstream.storage.files.folder_tree import FolderTree, remove_tree
 from tests.host_system import make_link
 from tests.storage.scripted_disk import ScriptedDisk
 

@@ -25,8 +25,8 @@ from acqstream.storage.handover import (
     receive_orders,
     unavailable_reason,
 )
+from acqstream.storage.platform.linux_memory import receive_attached
 from acqstream.storage.platform.linux_memory_listener import peer_credentials, peer_groups
-from acqstream.storage.platform.linux_shared_memory import receive_attached
 from tests.host_system import descriptors_of
 
 fcntl = pytest.importorskip("fcntl")

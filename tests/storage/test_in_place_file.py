@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from acqstream.errors import DiskFull
-from acqstream.storage.disk import LocalDisk
-from acqstream.storage.in_place_file import MIN_DIRECT_BYTES, InPlaceFiles
-from acqstream.storage.local_store import LocalStore
-from acqstream.storage.memory import PageMemory
-from acqstream.storage.shard_file import ShardFile
-from acqstream.storage.shard_reader import ShardReader
+from acqstream.storage.files.direct_file import MIN_DIRECT_BYTES, InPlaceFiles
+from acqstream.storage.files.disk import LocalDisk
+from acqstream.storage.page_memory import PageMemory
+from acqstream.storage.stores.local_store import LocalStore
+from acqstream.storage.stores.shard_file import ShardFile
+from acqstream.storage.stores.shard_index import ShardReader
 from tests.storage.scripted_disk import ScriptedDisk
 from tests.storage.shard_indices import StartIndex
 from tests.storage.unforced_disk import UnforcedDisk

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from acqstream.errors import CorruptDataset, FileMissing
-from acqstream.storage.json_file import MAX_DEPTH, parse_json, read_document, read_json_object, read_small_file
+from acqstream.storage.files.small_file import MAX_DEPTH, parse_json, read_document, read_json_object, read_small_file
 from tests.log.hostile_files import ANY_FILE, JSON_FILE
 
 

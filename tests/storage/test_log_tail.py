@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from acqstream.storage.log_tail import last_lines
+from acqstream.storage.files.small_file import last_lines
 
 
 def test_the_last_lines_of_a_long_file(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from acqstream.storage.handover import map_memory
-from acqstream.storage.memory import PageMemory
+from acqstream.storage.page_memory import PageMemory
 from tests.host_system import descriptors_of
 
 MIB = 2**20

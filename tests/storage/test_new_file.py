@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from acqstream.errors import DatasetError, DatasetExists, DiskFull, StorageError
-from acqstream.storage.new_file import new_file
+from acqstream.storage.files.new_file import new_file
 from tests.storage.scripted_disk import ScriptedDisk
 from tests.storage.unforced_disk import UnforcedDisk
 

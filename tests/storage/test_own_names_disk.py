@@ -5,10 +5,9 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from acqstream.storage.atomic import ensure_file, replace_file
-from acqstream.storage.disk import LocalDisk
-from acqstream.storage.folder_tree import FolderTree
-from acqstream.storage.own_names_disk import OwnNamesDisk, remove_temporaries
+from acqstream.storage.files.atomic_file import ensure_file, replace_file
+from acqstream.storage.files.disk import LocalDisk
+from acqstream.storage.files.folder_tree import FolderTree, OwnNamesDisk, remove_temporaries
 from tests.storage.scripted_disk import ScriptedDisk
 
 CONTENT = b"content" * 1000

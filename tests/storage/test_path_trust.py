@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.storage.path_trust import distrust
+from acqstream.storage.files.boundary import distrust
 from tests.live.other_user import SERVICE, STRANGER, only_root, result_as, shared_folder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="user ids")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.storage import private_file
+from acqstream.storage.files import atomic_file
+from acqstream.storage.files.atomic_file import write_private
 from acqstream.storage.platform import FILES
-from acqstream.storage.private_file import write_private
 
 POSIX = pytest.mark.skipif(not hasattr(os, "getuid"), reason="access lists are not modes")
 
@@ -71,7 +71,7 @@ def test_what_a_stranger_puts_in_its_place_is_not_written(tmp_path: Path, monkey
     def create(name: Path) -> None:
         name.symlink_to(other)
 
-    monkeypatch.setattr(private_file, "create_private", create)
+    monkeypatch.setattr(atomic_file, "create_private", create)
     with pytest.raises(OSError, match="link"):
         write_private(path, b"abc")
     assert other.read_bytes() == b"keep"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from acqstream.errors import DatasetError, StorageError
-from acqstream.storage import read_file
+from acqstream.storage.files import read_file
+from acqstream.storage.files.read_file import ReadFile
 from acqstream.storage.platform import Files
 from acqstream.storage.platform.posix_files import PosixFiles
-from acqstream.storage.read_file import ReadFile
 
 posix = pytest.mark.skipif(os.name != "posix", reason="calls of POSIX systems")
 

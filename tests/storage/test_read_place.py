@@ -9,7 +9,7 @@ import pytest
 
 from acqstream.errors import CorruptDataset, DatasetError, FileMissing, StorageError, UnsupportedFeature
 from acqstream.storage.platform import FILES
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 from tests.host_system import make_link
 
 

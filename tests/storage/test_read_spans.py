@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.storage.read_spans import read_spans
+from acqstream.storage.files.read_file import read_spans
 
 pieces = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 50)), max_size=40)  # gap before, length
 

@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acqstream.errors import ConfigError, CorruptDataset, StorageError
-from acqstream.storage.local_store import LocalStore
-from acqstream.storage.memory_store import MemoryStore
-from acqstream.storage.shard_file import ShardFile
-from acqstream.storage.shard_note import MISSING, ShardIndex, note_key
-from acqstream.storage.shard_reader import ShardReader
-from acqstream.storage.store import Store
+from acqstream.storage.stores.local_store import LocalStore
+from acqstream.storage.stores.shard_file import ShardFile
+from acqstream.storage.stores.shard_index import MISSING, ShardIndex, ShardReader, note_key
+from acqstream.storage.stores.store import Store
+from tests.storage.memory_store import MemoryStore
 from tests.storage.recording_disk import RecordingDisk, build
 from tests.storage.scripted_disk import ANY, ScriptedDisk
 from tests.storage.shard_indices import INDICES, SLOTS, EndIndex, StartIndex
@@ -207,7 +206,7 @@ def test_a_reader_with_an_old_index_reads_the_old_chunks(index: ShardIndex, visi
 
 
 def test_a_finished_shard_is_copied_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acqstream.storage.shard_copy._COPIED_BYTES", 7)
+    monkeypatch.setattr("acqstream.storage.stores.shard_file._COPIED_BYTES", 7)
     store, index = MemoryStore(), StartIndex()
     for slot in range(3):
         shard = ShardFile(store, KEY, index)

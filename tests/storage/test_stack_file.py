@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from acqstream.errors import DiskFull, StorageError
-from acqstream.storage.disk import LocalDisk
-from acqstream.storage.memory import PageMemory
-from acqstream.storage.stack_file import PRIVATE_SUFFIX, StackFile, finish_file
+from acqstream.storage.files.disk import LocalDisk
+from acqstream.storage.files.stack_file import PRIVATE_SUFFIX, StackFile, finish_file
+from acqstream.storage.page_memory import PageMemory
 from tests.host_system import allocated_bytes, needs_a_real_disk
 from tests.storage.scripted_disk import ScriptedDisk
 

@@ -12,17 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acqstream.errors import ConfigError, DiskFull, StorageError, UnsupportedFeature
-from acqstream.storage import local_store, unforced_files
-from acqstream.storage.atomic import TEMPORARY_SUFFIX
-from acqstream.storage.disk import LocalDisk
-from acqstream.storage.http_store import HttpStore
-from acqstream.storage.local_store import LocalStore
-from acqstream.storage.memory_store import MemoryStore
-from acqstream.storage.own_names_disk import OwnNamesDisk, remove_temporaries
-from acqstream.storage.remote_path import RemotePath
-from acqstream.storage.store import Store, require
+from acqstream.storage.files import folder_tree
+from acqstream.storage.files.atomic_file import TEMPORARY_SUFFIX
+from acqstream.storage.files.disk import LocalDisk
+from acqstream.storage.files.folder_tree import OwnNamesDisk, remove_temporaries
+from acqstream.storage.files.url_path import RemotePath
+from acqstream.storage.stores import local_store
+from acqstream.storage.stores.http_store import HttpStore
+from acqstream.storage.stores.local_store import LocalStore
+from acqstream.storage.stores.store import Store, require
 from tests.dataset.web_server import serving
 from tests.host_system import make_link
+from tests.storage.memory_store import MemoryStore
 from tests.storage.scripted_disk import ANY, ScriptedDisk
 from tests.storage.unforced_disk import UnforcedDisk
 
@@ -270,12 +271,12 @@ class TestLocalStore:
     def test_only_so_much_stays_unforced(
         self, store: LocalStore, disk: ScriptedDisk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(unforced_files, "MAX_BYTES", 10)
+        monkeypatch.setattr(folder_tree, "MAX_BYTES", 10)
         store.append("a", [bytes(8)])
         assert not disk.of("fdatasync", part="a")
         store.append("b", [bytes(3)])
         assert [call.name for call in disk.of("fdatasync")] == ["a"]  # the one with more
-        monkeypatch.setattr(unforced_files, "MAX_FILES", 2)
+        monkeypatch.setattr(folder_tree, "MAX_FILES", 2)
         store.append("c", [b"c"])
         store.append("d", [b"d"])
         assert [call.name for call in disk.of("fdatasync")] == ["a", "b"]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from acqstream.errors import StorageError
-from acqstream.storage import unforced_files
-from acqstream.storage.disk import LocalDisk
-from acqstream.storage.local_store import LocalStore
+from acqstream.storage.files import folder_tree
+from acqstream.storage.files.disk import LocalDisk
+from acqstream.storage.stores.local_store import LocalStore
 from tests.storage.scripted_disk import ScriptedDisk
 
 DATA = memoryview(bytes(range(1, 101)))
@@ -28,7 +28,7 @@ def write(store: LocalStore, name: str, *offsets: int) -> None:
 
 @pytest.fixture
 def store(tmp_path: Path, disk: ScriptedDisk, monkeypatch: pytest.MonkeyPatch) -> LocalStore:
-    monkeypatch.setattr(unforced_files, "MAX_BYTES", 350)
+    monkeypatch.setattr(folder_tree, "MAX_BYTES", 350)
     store = LocalStore(tmp_path, disk)
     for name in "abc":
         write(store, name)

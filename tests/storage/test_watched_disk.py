@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.storage.watched_disk import SlowCall, WatchedDisk
+from acqstream.storage.files.disk import SlowCall, WatchedDisk
 from tests.storage.scripted_disk import ScriptedDisk
 
 
 @pytest.fixture
 def stalls(monkeypatch: pytest.MonkeyPatch) -> list[SlowCall]:
-    monkeypatch.setattr("acqstream.storage.watched_disk.STALL_S", 0.1)
+    monkeypatch.setattr("acqstream.storage.files.disk.STALL_S", 0.1)
     return []
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.storage import whole_file
-from acqstream.storage.whole_file import WholeFiles
+from acqstream.storage.files import direct_file
+from acqstream.storage.files.direct_file import WholeFiles
 from tests.host_system import needs_a_real_disk
 from tests.storage.scripted_disk import ScriptedDisk
 
@@ -17,8 +17,8 @@ STEP = 4096
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole_file, "PIECE_BYTES", 2 * STEP)
-    monkeypatch.setattr(whole_file, "MIN_DIRECT_BYTES", STEP)
+    monkeypatch.setattr(direct_file, "PIECE_BYTES", 2 * STEP)
+    monkeypatch.setattr(direct_file, "MIN_DIRECT_BYTES", STEP)
 
 
 def content_of(*lengths: int) -> list[bytes | memoryview]:

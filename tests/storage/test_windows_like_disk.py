@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.storage.disk import LocalDisk
-from acqstream.storage.memory import PageMemory
-from acqstream.storage.read_file import ReadFile
-from acqstream.storage.stack_file import StackFile
+from acqstream.storage.files.disk import LocalDisk
+from acqstream.storage.files.read_file import ReadFile
+from acqstream.storage.files.stack_file import StackFile
+from acqstream.storage.page_memory import PageMemory
 from tests import windows_like
 
 windows_like_disk = pytest.importorskip("tests.storage.windows_like_disk", exc_type=ImportError)  # fcntl

@@ -18,8 +18,8 @@ from acqstream.storage.handover import (
     map_memory,
     map_sealed_memory,
 )
-from acqstream.storage.memory import PageMemory
-from acqstream.storage.platform import windows_shared_memory
+from acqstream.storage.page_memory import PageMemory
+from acqstream.storage.platform import windows_memory
 from acqstream.storage.platform.windows_api import is_windows, kernel32
 
 pytestmark = pytest.mark.skipif(not is_windows(), reason="sections are of Windows")
@@ -55,10 +55,10 @@ def test_a_mapping_has_whole_pages() -> None:
 def test_a_handle_for_readers_cannot_be_mapped_writable() -> None:
     _, handle = make_sealed_memory(PAGE_BYTES)
     own = kernel32().GetCurrentProcess()
-    read_only = windows_shared_memory.duplicate(own, handle, own, access=windows_shared_memory.FILE_MAP_READ)
+    read_only = windows_memory.duplicate(own, handle, own, access=windows_memory.FILE_MAP_READ)
     assert len(map_sealed_memory(read_only)) == PAGE_BYTES
     with pytest.raises(PermissionError, match="cannot map"):
-        windows_shared_memory.map_own_memory(read_only, PAGE_BYTES)
+        windows_memory.map_own_memory(read_only, PAGE_BYTES)
     close_handle(read_only)
     close_handle(handle)
 
@@ -107,7 +107,7 @@ def test_no_handle_stays() -> None:
         view = map_sealed_memory(handle)
         close_handle(handle)
         with pytest.raises(OSError, match="cannot duplicate"):
-            windows_shared_memory.attach_memory([NO_HANDLE], psutil.Process().pid)
+            windows_memory.attach_memory([NO_HANDLE], psutil.Process().pid)
         del pages, view
     assert n_handles() - before < 10
 
@@ -117,5 +117,5 @@ def test_handles_for_a_process_that_is_gone_are_an_error() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         child.wait()
     with pytest.raises(OSError, match=r"process|handle"):
-        windows_shared_memory.attach_memory([handle], child.pid)
+        windows_memory.attach_memory([handle], child.pid)
     close_handle(handle)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from acqstream.storage.disk import LocalDisk
+from acqstream.storage.files.disk import LocalDisk
 
 
 class UnforcedDisk(LocalDisk):

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from acqstream.storage.disk import LocalDisk
+from acqstream.storage.files.disk import LocalDisk
 
 STEP_BYTES = 4096
 

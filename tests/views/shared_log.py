@@ -15,7 +15,7 @@ from acqstream.log.log import Log
 from acqstream.log.recent_groups import GroupTable, RecentGroups, address_of
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.storage.handover import map_memory
-from acqstream.storage.memory import PageMemory
+from acqstream.storage.page_memory import PageMemory
 from acqstream.views.disk_allowance import DiskAllowance
 from acqstream.views.feed import FrameFeed
 from tests.log.make_frames import MIB, Frame, spec_of

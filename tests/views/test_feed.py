@@ -19,9 +19,9 @@ from acqstream.formats.ndtiff import read_ahead
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.log.log import Log
 from acqstream.log.recent_groups import GroupTable
-from acqstream.storage import block_file
-from acqstream.storage.block_file import BlockFile
-from acqstream.storage.memory import PageMemory
+from acqstream.storage.files import read_file
+from acqstream.storage.files.read_file import BlockFile
+from acqstream.storage.page_memory import PageMemory
 from acqstream.views import disk_allowance
 from acqstream.views.disk_allowance import DiskAllowance
 from acqstream.views.feed import FrameFeed
@@ -428,7 +428,7 @@ def test_reads_that_begin_again_use_the_memory_of_those_before(tmp_path: Path, m
         made.append(weakref.ref(memory))
         return memory
 
-    monkeypatch.setattr(block_file, "PageMemory", count)
+    monkeypatch.setattr(read_file, "PageMemory", count)
     feed = FrameFeed(open_readers(tmp_path / "cells")[0])
     for row in (5, 30, 3, 39, 0, 20, 8) * 3:
         (lease,) = feed.take(row, 1)

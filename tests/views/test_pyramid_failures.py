@@ -19,8 +19,8 @@ from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.integrity.repair.dataset_repair import repair
 from acqstream.integrity.verification.dataset_check import verify
 from acqstream.log.state_file import read_state
-from acqstream.storage.disk import LocalDisk
-from acqstream.storage.lock import DirectoryLock
+from acqstream.storage.files.directory_lock import DirectoryLock
+from acqstream.storage.files.disk import LocalDisk
 from acqstream.views import view as views
 from acqstream.views.checkpoint import mark_begun, read_checkpoint, view_folder
 from acqstream.views.pyramid_tree import PyramidTree

@@ -17,7 +17,7 @@ from acqstream.log.log import Log
 from acqstream.log.state_file import read_state
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.state import AcquisitionState
-from acqstream.storage.lock import LOCK_NAME, DirectoryLock
+from acqstream.storage.files.directory_lock import LOCK_NAME, DirectoryLock
 from acqstream.views import view as views
 from acqstream.views.base import View
 from acqstream.views.checkpoint import CHECKPOINT_NAME, read_checkpoint

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from acqstream.errors import DiskFull, StorageError
 from acqstream.formats.ndtiff.reader import NDTiffReader
-from acqstream.storage.memory import PageMemory
-from acqstream.storage.stack_file import StackFile
+from acqstream.storage.files.stack_file import StackFile
+from acqstream.storage.page_memory import PageMemory
 from acqstream.views import view as views
 from acqstream.views.write_behind import WriteBehind
 from tests.storage.scripted_disk import ScriptedDisk

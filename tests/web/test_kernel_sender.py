@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from acqstream.errors import CorruptDataset
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile
 from acqstream.web.kernel_sender import KernelSender
 from tests.waiting import WAIT_S
 

@@ -24,7 +24,7 @@ import psutil
 import pytest
 
 from acqstream.errors import StorageError
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile
 from acqstream.web import answers
 from acqstream.web.answers import _Transfer
 from acqstream.web.web_context import WebContext

@@ -99,7 +99,7 @@ def test_numbers_and_picture_follow_a_run(daemon: DaemonProcess, site: Site, pag
 
 _FULL_DISK = """
 import pathlib
-from acqstream.storage.disk import LocalDisk
+from acqstream.storage.files.disk import LocalDisk
 free_bytes = LocalDisk.free_bytes
 LocalDisk.free_bytes = lambda disk, path: 1000 if pathlib.Path({full!r}).exists() else free_bytes(disk, path)
 """

@@ -17,9 +17,9 @@ from acqstream.formats.hsds.object_documents import (
     parse_group,
 )
 from acqstream.formats.hsds.object_id import ObjectId
-from acqstream.storage.json_file import MAX_FILE_BYTES, parse_json
-from acqstream.storage.read_place import ReadPlace
-from acqstream.storage.store import Store
+from acqstream.storage.files.small_file import MAX_FILE_BYTES, parse_json
+from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.store import Store
 
 _ATTEMPTS = 4
 _PAUSE_S = 0.02  # a writer that replaces a document in place is done after that

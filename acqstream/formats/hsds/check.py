@@ -12,7 +12,7 @@ from acqstream.formats.hsds.notes import NOTE_NAME
 from acqstream.formats.hsds.opening import container_of, is_by_reference, open_dataset, read_layout
 from acqstream.formats.hsds.reference_check import check_references
 from acqstream.formats.layout_reader import check_container
-from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.stores.data_path import ReadPlace
 
 
 def check(path: ReadPlace, report: CheckReport) -> ChunkCounts:

@@ -19,7 +19,7 @@ from acqstream.formats.hsds.hdf_type import VARIABLE_TEXT, DType
 from acqstream.formats.hsds.object_documents import DatasetDocument
 from acqstream.formats.hsds.object_id import ObjectId
 from acqstream.formats.hsds.references import ResolveUri, in_root
-from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.stores.data_path import ReadPlace
 
 _LABELS = "DIMENSION_LABELS"
 

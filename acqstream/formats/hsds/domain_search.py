@@ -17,7 +17,7 @@ from acqstream.formats.hsds.bucket import Bucket, bucket_at
 from acqstream.formats.hsds.domain_tree import datasets_of, object_at
 from acqstream.formats.hsds.object_documents import parse_dataset
 from acqstream.formats.hsds.object_id import DATABASE_FOLDER, DOMAIN_NAME, ObjectId, parse_key
-from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.stores.data_path import ReadPlace
 
 DATASET_NAME = ".dataset.json"
 _MAX_DEPTH = 20  # folders between a domain or an object and its bucket, or a domain and a dataset in it

@@ -17,7 +17,7 @@ from acqstream.formats.hsds.object_id import MAX_NDIM
 from acqstream.formats.hsds.options import COMPRESSIONS, MAX_LEVELS, Compression
 from acqstream.formats.hsds.plan import MAX_CHUNK_BYTES
 from acqstream.model.fields import Fields
-from acqstream.storage.json_file import parse_fields
+from acqstream.storage.files.small_file import parse_fields
 
 NOTE_NAME = "acqstream-hsds.json"
 NOTE_FORMAT = "acqstream-hsds"

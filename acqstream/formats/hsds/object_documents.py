@@ -22,7 +22,7 @@ from acqstream.formats.hsds.hdf_type import DType, parse_type, type_to_json
 from acqstream.formats.hsds.object_id import ObjectId, parse_id
 from acqstream.formats.hsds.stored_layout import ChunkFilter, StoredLayout, is_reference, parse_filters, parse_layout
 from acqstream.model.fields import Fields
-from acqstream.storage.json_file import parse_fields
+from acqstream.storage.files.small_file import parse_fields
 
 OWNER = "admin"
 _RIGHTS = ("create", "read", "update", "delete", "readACL", "updateACL")

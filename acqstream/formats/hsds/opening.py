@@ -13,10 +13,10 @@ from acqstream.formats.hsds.notes import NOTE_NAME, is_note, parse_note
 from acqstream.formats.hsds.reference_note import is_reference_note
 from acqstream.formats.hsds.reference_reader import open_references
 from acqstream.formats.layout_reader import open_readers as open_by_layout
-from acqstream.storage.boundary import requested_links
-from acqstream.storage.json_file import MAX_FILE_BYTES
-from acqstream.storage.read_place import ReadPlace
-from acqstream.storage.store import Store
+from acqstream.storage.files.boundary import requested_links
+from acqstream.storage.files.small_file import MAX_FILE_BYTES
+from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.store import Store
 
 _MARK_BYTES = 2**20  # of a document that tell what it is
 _MAX_DEPTH = 5  # of a domain in its container, folders

@@ -11,7 +11,7 @@ from acqstream.errors import CorruptDataset, DatasetError
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
 from acqstream.formats.hsds.reference_reader import Records, ReferenceReader
-from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.stores.data_path import ReadPlace
 
 _NO_COUNTS = ChunkCounts(0, 0, 0, 0)
 

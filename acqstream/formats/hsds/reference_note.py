@@ -15,8 +15,8 @@ from acqstream.formats.array_note import note_of_array, note_of_level, read_arra
 from acqstream.formats.hsds.hdf_type import parse_type, type_to_json
 from acqstream.formats.hsds.object_id import MAX_NDIM
 from acqstream.model.fields import Fields
-from acqstream.storage.boundary import leads_out
-from acqstream.storage.json_file import parse_fields
+from acqstream.storage.files.boundary import leads_out
+from acqstream.storage.files.small_file import parse_fields
 
 REFERENCE_FORMAT = "acqstream-hsds-reference"
 _VERSION = 1

@@ -24,10 +24,10 @@ from acqstream.errors import CorruptDataset, DatasetError, UnsupportedFeature
 from acqstream.formats.hsds.notes import NOTE_NAME
 from acqstream.formats.hsds.reference_layout import ReferenceLayout
 from acqstream.formats.hsds.reference_note import ReferenceNote, parse_reference_note
-from acqstream.storage.boundary import requested_links
-from acqstream.storage.json_file import MAX_FILE_BYTES, parse_fields
-from acqstream.storage.read_place import ReadPlace
-from acqstream.storage.store import Store
+from acqstream.storage.files.boundary import requested_links
+from acqstream.storage.files.small_file import MAX_FILE_BYTES, parse_fields
+from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.store import Store
 
 STATE_NAME = "acqstream.json"  # of a dataset that acqstream has written
 _MAX_CHUNKS = 64  # of the table, kept until the next refresh

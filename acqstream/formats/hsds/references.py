@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from acqstream.errors import UnsupportedFeature
-from acqstream.storage.boundary import leads_out
-from acqstream.storage.read_place import ReadPlace
-from acqstream.storage.store import Store
+from acqstream.storage.files.boundary import leads_out
+from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.store import Store
 
 
 class FileKey(NamedTuple):

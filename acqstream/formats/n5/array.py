@@ -23,8 +23,8 @@ from acqstream.formats.n5.folders import (
 )
 from acqstream.formats.n5.groups import FoundArray, find_array, several_arrays
 from acqstream.formats.n5.space import Attributes, read_space
-from acqstream.storage.boundary import Boundary
-from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.files.boundary import Boundary
+from acqstream.storage.stores.data_path import ReadPlace
 
 _HEADER_BYTES = 512  # more than any header has
 

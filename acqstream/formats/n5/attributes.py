@@ -16,7 +16,7 @@ import numpy as np
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.n5.compression import TYPES
 from acqstream.model.fields import Fields
-from acqstream.storage.json_file import parse_json
+from acqstream.storage.files.small_file import parse_json
 
 ATTRIBUTES_NAME = "attributes.json"
 VERSION_KEY, VERSION = "n5", "4.0.0"

@@ -10,7 +10,7 @@ from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
 from acqstream.formats.n5.array import N5Array, open_levels
 from acqstream.formats.n5.folders import find_datasets
-from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.stores.data_path import ReadPlace
 
 MAX_DATASETS = 1_000_000
 

@@ -14,7 +14,7 @@ from acqstream.formats.n5.attributes import (
     is_dataset,
     parse_attributes,
 )
-from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.stores.data_path import ReadPlace
 
 SUFFIX = ".n5"
 _MAX_DEPTH = 32

@@ -24,7 +24,7 @@ from acqstream.formats.n5.folders import (
 )
 from acqstream.formats.n5.members import AXES_BY_PREFIX, folder_axes, group_folder, level_folder, members
 from acqstream.formats.n5.notes import Notes, parse_notes
-from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.stores.data_path import ReadPlace
 
 _MAX_DEPTH = 32
 _MAX_LISTED = 20

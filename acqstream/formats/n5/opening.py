@@ -7,8 +7,8 @@ from acqstream.formats.n5.array import N5Array, open_levels
 from acqstream.formats.n5.bdv_xml import SUFFIX, contains_bdv, parse_xml
 from acqstream.formats.n5.folders import array_folder, container_of
 from acqstream.formats.n5.space import Attributes
-from acqstream.storage.boundary import leads_out, requested_links
-from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.files.boundary import leads_out, requested_links
+from acqstream.storage.stores.data_path import ReadPlace
 
 _MAX_XML_BYTES = 512 * 1024 * 1024
 

@@ -29,7 +29,7 @@ from acqstream.formats.ndtiff.pixels import is_raw, payload_bytes
 from acqstream.formats.ndtiff.placement import BLOCK_BYTES, align_up
 from acqstream.formats.ndtiff.stack_header import StackHeader, parse_stack_header
 from acqstream.model.units import count_text
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile
 
 DISPLAY_SETTINGS_NAME = "display_settings.txt"
 _KNOWN_MINOR = 3

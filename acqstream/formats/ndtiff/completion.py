@@ -17,8 +17,8 @@ from acqstream.errors import CorruptDataset, FileMissing, StorageError
 from acqstream.formats.ndtiff.pages import StackPage, read_page, walk_pages
 from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_stack_header
 from acqstream.model.state import AcquisitionState
-from acqstream.storage.json_file import parse_json, read_small_file
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile
+from acqstream.storage.files.small_file import parse_json, read_small_file
 
 STATE_NAME = "acqstream.json"
 PREALLOCATED_STACK_BYTES = 2**32

@@ -12,7 +12,7 @@ from typing import Any
 
 from acqstream.formats.ndtiff.layout import DISPLAY_SETTINGS_NAME
 from acqstream.formats.ndtiff.stack_header import decode_text
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile
 
 _MAX_BYTES = 16 * 1024 * 1024
 

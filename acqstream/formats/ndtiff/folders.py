@@ -18,8 +18,8 @@ from typing import Any
 from acqstream.errors import CorruptDataset, StorageError, UnknownFormat
 from acqstream.formats.ndtiff.index import INDEX_NAME
 from acqstream.formats.ndtiff.stack_header import INDEX_MAP_MAGIC, NDTIFF_MAGIC
-from acqstream.storage.read_file import ReadFile
-from acqstream.storage.remote_path import is_remote
+from acqstream.storage.files.read_file import ReadFile
+from acqstream.storage.files.url_path import is_remote
 
 FULL_RESOLUTION = "Full resolution"
 _MAX_LISTED = 20

@@ -15,7 +15,7 @@ from acqstream.formats.ndtiff.columns import FrameTable
 from acqstream.formats.ndtiff.pixels import StoredFrame, pixel_type_of_code, read_pixels
 from acqstream.formats.ndtiff.stack_files import StackFiles
 from acqstream.formats.ndtiff.stack_header import ByteOrder, check_json_length, parse_json_object
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile
 
 _RAW_METADATA = frozenset({0, 1})  # 1 is the TIFF code for none; some writers put TIFF codes into the index
 

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from acqstream.errors import CorruptDataset
 from acqstream.formats.ndtiff.pages import StackPage
 from acqstream.formats.ndtiff.stack_header import decode_text
+from acqstream.storage.files.read_file import ReadFile
 from acqstream.storage.platform.capabilities import has_drives
-from acqstream.storage.read_file import ReadFile
 
 INDEX_NAME = "NDTiff.index"
 

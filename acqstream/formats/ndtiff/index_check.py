@@ -24,8 +24,7 @@ from acqstream.formats.ndtiff.index import (
     parse_entries,
 )
 from acqstream.formats.ndtiff.stack_header import parse_json_object
-from acqstream.storage.read_file import ReadFile
-from acqstream.storage.read_spans import read_spans
+from acqstream.storage.files.read_file import ReadFile, read_spans
 
 MAX_METADATA_BYTES = 16 * 2**20  # of one frame; sixteen times what the daemon takes
 _WINDOW_BYTES = 2**20  # bounds the Python objects alive while an index is read

@@ -16,7 +16,7 @@ from acqstream.formats.ndtiff.entry_block import parse_index
 from acqstream.formats.ndtiff.index import INDEX_NAME, MAX_AXES_BYTES, MAX_ENTRY_BYTES, NUMBERS_BYTES, EntryBatch
 from acqstream.formats.ndtiff.stack_files import StackFiles
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile
 
 _FIRST_WINDOW_BYTES = 128 * 1024
 _WINDOW_BYTES = 4 * 1024 * 1024  # bounds what reading an index takes besides its frames

@@ -17,7 +17,7 @@ from acqstream.formats.ndtiff.pages import StackPage, read_page
 from acqstream.formats.ndtiff.stack_files import StackFiles
 from acqstream.formats.ndtiff.stack_header import parse_json_object
 from acqstream.formats.ndtiff.super_channels import AXES_METADATA_NAME, MAX_AXES_METADATA_BYTES, SuperChannels
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile
 
 _NUMBER = re.compile(r"(?P<base>.*?)(?:_(?P<number>[0-9]{1,9}))?\.tif", re.IGNORECASE)
 _NOWHERE = 2**32 - 1  # beyond the end of any stack file

@@ -14,8 +14,8 @@ from typing import Any
 from acqstream.errors import CorruptDataset, FileMissing, StorageError
 from acqstream.model.fields import Fields
 from acqstream.model.mirror_result import MirrorResult
-from acqstream.storage.json_file import parsed, read_json_object
-from acqstream.storage.remote_path import is_remote
+from acqstream.storage.files.small_file import parsed, read_json_object
+from acqstream.storage.files.url_path import is_remote
 
 PREFIX, SUFFIX = "acqstream.mirror.", ".json"
 MAX_RECORDS = 64

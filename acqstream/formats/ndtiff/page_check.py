@@ -21,7 +21,7 @@ from acqstream.formats.ndtiff.folders import parse_stack_name
 from acqstream.formats.ndtiff.pages import DIRECTORY_BYTES, TAGS, directory_dtype, read_page
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
 from acqstream.formats.ndtiff.stack_header import ByteOrder, StackHeader
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile
 
 _ROW_BYTES = 192  # a directory and what all known writers put right after it: RGB bits and resolutions
 _WINDOW_BYTES = 64 * 1024  # small: where frames are large, each directory takes a read of its own

@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 from acqstream.errors import DatasetError, StorageError
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES, StoredFrame, is_raw, payload_bytes
 from acqstream.formats.ndtiff.stack_header import ByteOrder
-from acqstream.storage.block_file import BLOCK_BYTES, BlockFile, BlockMemory
-from acqstream.storage.read_file import ReadFile
-from acqstream.storage.read_spans import read_spans
-from acqstream.storage.remote_path import is_remote
+from acqstream.storage.files.read_file import BLOCK_BYTES, BlockFile, BlockMemory, ReadFile, read_spans
+from acqstream.storage.files.url_path import is_remote
 
 # With the blocks at both ends five huge pages: a frame of 8 MiB, or four of 2 MiB, with what lies between them. A busy
 # disk serves requests of 8 MiB a quarter faster than those of 2 MiB.

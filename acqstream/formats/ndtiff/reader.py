@@ -46,9 +46,8 @@ from acqstream.formats.ndtiff.stack_files import StackFiles
 from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_json_object
 from acqstream.model.axes import Axes, AxisValue
 from acqstream.model.state import AcquisitionState
-from acqstream.storage.block_file import BlockMemory
-from acqstream.storage.boundary import Boundary, requested_links
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.boundary import Boundary, requested_links
+from acqstream.storage.files.read_file import BlockMemory, ReadFile
 
 _FIRST_KEYS, _MAX_KEYS = 16, 4096  # made at once: the first one comes soon
 

@@ -29,8 +29,7 @@ from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_json_object, 
 from acqstream.model.axes import AxisValue
 from acqstream.model.metadata import MAX_JSON_BYTES
 from acqstream.model.pixel_type import MAX_SIDE
-from acqstream.storage.data_runs import data_runs
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile, data_runs
 
 _DIRECTORY_MARK: dict[ByteOrder, bytes] = {  # 13 entries, the first one ImageWidth, LONG, one value
     order: struct.pack(order + "HHHI", 13, 256, 4, 1) for order in ("<", ">")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from acqstream.errors import CorruptDataset, StorageError
 from acqstream.formats.ndtiff.stack_header import ByteOrder, byte_order_of
-from acqstream.storage.boundary import Boundary
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.boundary import Boundary
+from acqstream.storage.files.read_file import ReadFile
 
 MAX_OPEN = 64  # descriptors are limited to 1024 per process on many systems
 

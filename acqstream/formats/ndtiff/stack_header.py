@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.model.metadata import MAX_JSON_BYTES
-from acqstream.storage.json_file import parse_json
+from acqstream.storage.files.small_file import parse_json
 
 ReadAt = Callable[[int, int], bytes]
 """Bytes [offset, offset + count) of a file, fewer at its end."""

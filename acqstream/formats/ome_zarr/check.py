@@ -10,7 +10,7 @@ from acqstream.formats.chunk_format import ChunkCounts
 from acqstream.formats.ome_zarr.container import ContainerLevel
 from acqstream.formats.ome_zarr.image import ZarrLevel
 from acqstream.formats.ome_zarr.opening import open_readers
-from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.stores.data_path import ReadPlace
 
 
 def check(container: ReadPlace, report: CheckReport) -> ChunkCounts:

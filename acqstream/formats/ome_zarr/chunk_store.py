@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from acqstream.errors import CorruptDataset
 from acqstream.formats.ome_zarr.shard_index import MISSING, Extents, IndexCodec
 from acqstream.formats.ome_zarr.zarr_array import Position, ZarrArray
-from acqstream.storage.store import Store
+from acqstream.storage.stores.store import Store
 
 _ATTEMPTS = 20  # to read a chunk of an object that is being replaced
 MAX_CACHE_BYTES = 32 * 2**20  # of the indices of a level: one may have 64 MiB

@@ -12,7 +12,7 @@ from typing import Literal
 
 from acqstream.errors import AcqStreamError, DatasetError
 from acqstream.formats.ome_zarr.node import Node, node_path, read_node
-from acqstream.storage.store import Store
+from acqstream.storage.stores.store import Store
 
 CollectionKind = Literal["plate", "well", "series", "labels", "group"]
 

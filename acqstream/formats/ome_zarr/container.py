@@ -17,10 +17,10 @@ from acqstream.formats.ome_zarr.notes import Note, has_note, parse_note
 from acqstream.formats.ome_zarr.zarr_array import ZarrArray
 from acqstream.formats.ome_zarr.zarr_json import DOCUMENT_NAME, parse_array
 from acqstream.model.fields import Fields
-from acqstream.storage.boundary import requested_links
-from acqstream.storage.json_file import MAX_FILE_BYTES, parse_fields
-from acqstream.storage.read_place import ReadPlace
-from acqstream.storage.store import Store
+from acqstream.storage.files.boundary import requested_links
+from acqstream.storage.files.small_file import MAX_FILE_BYTES, parse_fields
+from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.store import Store
 
 
 class ContainerLevel:

@@ -8,8 +8,8 @@ from acqstream.errors import UnknownFormat
 from acqstream.formats.ome_zarr.collection import collection_kind, several_images
 from acqstream.formats.ome_zarr.image import ZarrLevel, open_image
 from acqstream.formats.ome_zarr.node import DOCUMENT_NAMES, read_node
-from acqstream.storage.boundary import requested_links
-from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.files.boundary import requested_links
+from acqstream.storage.stores.data_path import ReadPlace
 
 NodeKind = Literal["image", "array", "plate", "collection", "nothing"]
 

@@ -20,9 +20,9 @@ from acqstream.formats.ome_zarr.multiscales import (
 )
 from acqstream.formats.ome_zarr.node import Node, read_node
 from acqstream.formats.ome_zarr.zarr_array import ZarrArray
-from acqstream.storage.boundary import requested_links
-from acqstream.storage.read_place import ReadPlace
-from acqstream.storage.store import Store
+from acqstream.storage.files.boundary import requested_links
+from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.store import Store
 
 _MAX_ABOVE = 4  # folders between an array and the group that lists it
 

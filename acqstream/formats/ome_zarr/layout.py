@@ -35,8 +35,8 @@ from acqstream.formats.ome_zarr.shard_index import MISSING, IndexCodec
 from acqstream.formats.ome_zarr.wells import planned_wells, plate_metadata, well_metadata
 from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
 from acqstream.formats.ome_zarr.zarr_json import array_document, parse_array
-from acqstream.storage.json_file import parse_fields
-from acqstream.storage.store import Capability
+from acqstream.storage.files.small_file import parse_fields
+from acqstream.storage.stores.store import Capability
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from acqstream.formats.ome_zarr.zarr_array import ZarrArray
 from acqstream.formats.ome_zarr.zarr_json import parse_array
 from acqstream.formats.ome_zarr.zarr_v2 import parse_array_v2
 from acqstream.model.fields import Fields
-from acqstream.storage.json_file import MAX_FILE_BYTES, parse_fields
-from acqstream.storage.store import Store, check_key
+from acqstream.storage.files.small_file import MAX_FILE_BYTES, parse_fields
+from acqstream.storage.stores.store import Store, check_key
 
 V3_NAME = "zarr.json"
 V2_ARRAY_NAME, V2_GROUP_NAME, V2_ATTRIBUTES_NAME = ".zarray", ".zgroup", ".zattrs"

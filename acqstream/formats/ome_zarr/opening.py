@@ -6,7 +6,7 @@ from acqstream.errors import CorruptDataset
 from acqstream.formats.ome_zarr.container import ContainerLevel, note_at, open_container
 from acqstream.formats.ome_zarr.foreign import foreign_folder, is_foreign, open_foreign
 from acqstream.formats.ome_zarr.image import ZarrLevel
-from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.stores.data_path import ReadPlace
 
 
 def detect(path: ReadPlace) -> bool:

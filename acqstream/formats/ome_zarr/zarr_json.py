@@ -14,7 +14,7 @@ from acqstream.formats.ome_zarr.compression import Compressor, read_compressor
 from acqstream.formats.ome_zarr.shard_index import IndexCodec
 from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
 from acqstream.model.fields import Fields
-from acqstream.storage.json_file import parse_fields
+from acqstream.storage.files.small_file import parse_fields
 
 DOCUMENT_NAME = "zarr.json"
 DTYPES = (

@@ -18,7 +18,7 @@ from acqstream.formats.ome_zarr.compression import Compressor, read_compressor
 from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
 from acqstream.formats.ome_zarr.zarr_json import DTYPES, MAX_CHUNK_BYTES, MAX_NDIM
 from acqstream.model.fields import Fields
-from acqstream.storage.json_file import parse_fields
+from acqstream.storage.files.small_file import parse_fields
 
 DOCUMENT_NAME = ".zarray"
 _MAX_EXTENT = 2**63 - 1

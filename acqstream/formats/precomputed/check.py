@@ -11,8 +11,8 @@ from acqstream.formats.layout_reader import check_container
 from acqstream.formats.precomputed.notes import NOTE_NAME
 from acqstream.formats.precomputed.opening import is_container, read_layout
 from acqstream.formats.precomputed.volume import VolumeReader, open_volume
-from acqstream.storage.boundary import requested_links
-from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.files.boundary import requested_links
+from acqstream.storage.stores.data_path import ReadPlace
 
 
 def check(container: ReadPlace, report: CheckReport) -> ChunkCounts:

@@ -16,7 +16,7 @@ import numpy as np
 from acqstream.errors import CorruptDataset
 from acqstream.formats.precomputed.sharding import Sharding, encode_sharding, parse_sharding
 from acqstream.model.fields import Fields
-from acqstream.storage.json_file import parse_fields
+from acqstream.storage.files.small_file import parse_fields
 
 INFO_NAME = "info"
 VOLUME_TYPE = "neuroglancer_multiscale_volume"

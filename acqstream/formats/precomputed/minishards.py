@@ -18,7 +18,7 @@ from acqstream.formats.precomputed.sharding import (
     parse_entry,
     parse_minishard_index,
 )
-from acqstream.storage.store import Store
+from acqstream.storage.stores.store import Store
 
 _AT_ONCE = 65536  # entries of a shard index, which may have 2^32
 

@@ -19,7 +19,7 @@ from acqstream.formats.precomputed.options import ENCODINGS, MAX_LEVELS, Encodin
 from acqstream.formats.precomputed.shard_slots import MAX_SLOTS, MAX_Z_BITS, ShardSlots
 from acqstream.formats.precomputed.sharding import encode_sharding, parse_sharding
 from acqstream.model.fields import Fields
-from acqstream.storage.json_file import parse_fields
+from acqstream.storage.files.small_file import parse_fields
 
 NOTE_NAME = "acqstream-volume.json"
 NOTE_FORMAT = "acqstream-precomputed"

@@ -12,9 +12,9 @@ from acqstream.formats.precomputed.layout import PrecomputedLayout
 from acqstream.formats.precomputed.layout_choice import noted_layout
 from acqstream.formats.precomputed.notes import NOTE_NAME, is_note, parse_note
 from acqstream.formats.precomputed.volume import open_volume
-from acqstream.storage.json_file import MAX_FILE_BYTES
-from acqstream.storage.read_place import ReadPlace
-from acqstream.storage.store import Store
+from acqstream.storage.files.small_file import MAX_FILE_BYTES
+from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.store import Store
 
 _MARK_BYTES = 2**20  # of a document that tell what it is
 _MAX_DEPTH = 20  # of a member in its container, folders

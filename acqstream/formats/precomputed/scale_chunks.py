@@ -13,7 +13,7 @@ from acqstream.formats.precomputed.chunk_files import chunk_name, parse_chunk_na
 from acqstream.formats.precomputed.info import Scale, Three
 from acqstream.formats.precomputed.minishards import MinishardReader, unpacked
 from acqstream.formats.precomputed.sharding import MinishardIndex, Sharding, cell_of, chunk_id
-from acqstream.storage.store import Store
+from acqstream.storage.stores.store import Store
 
 _GZIP, _BROTLI = ".gz", ".br"
 _AT_ONCE = 65536  # ids of a minishard index

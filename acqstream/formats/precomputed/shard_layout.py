@@ -25,8 +25,8 @@ from acqstream.formats.precomputed.minishards import unpacked
 from acqstream.formats.precomputed.options import ShardOptions
 from acqstream.formats.precomputed.shard_slots import MAX_SLOTS, MAX_Z_BITS, ShardSlots, free_z_bits
 from acqstream.formats.precomputed.sharding import Sharding, id_bits
-from acqstream.storage.shard_note import ShardIndex
-from acqstream.storage.store import Capability
+from acqstream.storage.stores.shard_index import ShardIndex
+from acqstream.storage.stores.store import Capability
 
 _SHARD_BYTES = 2**30  # of a shard with all its chunks, not encoded
 _SHARD_CHUNKS = 2**13  # their places take 400 KB of memory

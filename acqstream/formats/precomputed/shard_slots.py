@@ -18,8 +18,8 @@ from acqstream.errors import CorruptDataset
 from acqstream.formats.precomputed.info import Three
 from acqstream.formats.precomputed.minishards import MinishardReader
 from acqstream.formats.precomputed.sharding import Sharding, cell_of, chunk_id, encode_minishard_index, id_bits
-from acqstream.storage.shard_note import MISSING, Extents
-from acqstream.storage.store import Store
+from acqstream.storage.stores.shard_index import MISSING, Extents
+from acqstream.storage.stores.store import Store
 
 MAX_SLOTS = 2**16  # of a shard: each takes memory while the shard is open
 MAX_Z_BITS = 32  # of the cells along z that ids allow where the number of planes is not known

@@ -13,9 +13,9 @@ from acqstream.formats.precomputed.codec import decode_chunk, max_chunk_bytes
 from acqstream.formats.precomputed.info import INFO_NAME, MAX_INFO_BYTES, Scale, Three, VolumeInfo, parse_info
 from acqstream.formats.precomputed.scale_chunks import ChunkFiles, Damage, ScaleChunks, ShardFiles
 from acqstream.formats.precomputed.sharding import has_long_ids
-from acqstream.storage.boundary import leads_out, requested_links
-from acqstream.storage.read_place import ReadPlace
-from acqstream.storage.store import Store
+from acqstream.storage.files.boundary import leads_out, requested_links
+from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.store import Store
 
 _NM_PER_UM = 1000.0
 

@@ -19,8 +19,8 @@ from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header
 from acqstream.formats.wkw.jump_table import ENTRY_BYTES, decode_positions, table_position
 from acqstream.formats.wkw.opening import find_layers
 from acqstream.formats.wkw.reader import WkwReader, boundary_of, open_readers
-from acqstream.storage.read_file import ReadFile
-from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.files.read_file import ReadFile
+from acqstream.storage.stores.data_path import ReadPlace
 
 
 def check_container(container: ReadPlace, report: CheckReport) -> ChunkCounts:

@@ -26,8 +26,8 @@ from acqstream.formats.wkw.header import (
     require_same_kind,
 )
 from acqstream.formats.wkw.jump_table import ENTRY_BYTES, decode_positions, table_position
-from acqstream.storage.read_file import ReadFile
-from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.files.read_file import ReadFile
+from acqstream.storage.stores.data_path import ReadPlace
 
 _PIECE_BYTES = 2**22  # of a piece that is read at once; at least one block
 

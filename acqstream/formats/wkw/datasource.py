@@ -16,7 +16,7 @@ from acqstream.errors import UnsupportedFeature
 from acqstream.formats.wkw.header import MAX_VOXELS
 from acqstream.formats.wkw.magnification import Magnification, is_power_of_two, magnification_name
 from acqstream.model.fields import Fields
-from acqstream.storage.json_file import parse_fields
+from acqstream.storage.files.small_file import parse_fields
 
 OWN_UNIT = "nanometer"  # webKNOSSOS takes numbers without a unit for it
 PROPERTIES_NAME = "datasource-properties.json"

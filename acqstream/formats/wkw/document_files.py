@@ -11,7 +11,7 @@ from acqstream.formats.wkw.cube_paths import X_NAME, Y_NAME, Z_NAME, Cube
 from acqstream.formats.wkw.datasource import DatasourceProperties, parse_properties
 from acqstream.formats.wkw.notes import ARRAY_NAME, StoredArray, parse_array
 from acqstream.formats.wkw.progress import parse_depths
-from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.stores.data_path import ReadPlace
 
 
 def read_array(container: ReadPlace) -> StoredArray:

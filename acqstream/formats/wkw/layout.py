@@ -37,7 +37,7 @@ from acqstream.formats.wkw.magnification import coarser
 from acqstream.formats.wkw.notes import ARRAY_NAME, StoredArray, encode_array, parse_array
 from acqstream.formats.wkw.options import BLOCK_SIDE, MAX_LEVELS, WkwOptions
 from acqstream.formats.wkw.progress import STORED_NAME, encode_rows, parse_depths
-from acqstream.storage.store import Capability
+from acqstream.storage.stores.store import Capability
 
 _LONG_RUN_BYTES = 2**20
 _MAX_CUBE_SIDE = 512  # of raw cubes, unless another side is asked for

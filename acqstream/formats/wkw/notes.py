@@ -18,7 +18,7 @@ from acqstream.formats.wkw.axes import COMPONENT, AxisRoles, axis_roles, plain_n
 from acqstream.formats.wkw.header import MAX_VOXELS, VOXEL_TYPES, BlockType, Header
 from acqstream.grid.block_sizes import reduced_size
 from acqstream.model.fields import Fields
-from acqstream.storage.json_file import parse_fields
+from acqstream.storage.files.small_file import parse_fields
 
 ARRAY_NAME = "acqstream-array.json"
 _VERSION = 1

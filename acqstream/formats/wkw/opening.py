@@ -31,7 +31,7 @@ from acqstream.formats.wkw.magnification import FULL, Magnification, folder_name
 from acqstream.formats.wkw.notes import ARRAY_NAME, StoredArray
 from acqstream.formats.wkw.options import WkwOptions
 from acqstream.formats.wkw.progress import STORED_NAME
-from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.stores.data_path import ReadPlace
 
 _MARKS = (ARRAY_NAME, PROPERTIES_NAME, HEADER_NAME)
 _MOST_MARK_BYTES = 2**20

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from acqstream.formats.wkw.header import MAX_VOXELS
-from acqstream.storage.json_file import parse_fields
+from acqstream.storage.files.small_file import parse_fields
 
 STORED_NAME = "acqstream-stored.json"
 

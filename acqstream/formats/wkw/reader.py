@@ -16,8 +16,8 @@ from acqstream.formats.wkw.cube_folder import CubeFolder, piece_shape_of
 from acqstream.formats.wkw.cube_paths import Cube
 from acqstream.formats.wkw.header import HEADER_NAME
 from acqstream.formats.wkw.opening import FoundLevel, container_of, find_levels
-from acqstream.storage.boundary import Boundary
-from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.files.boundary import Boundary
+from acqstream.storage.stores.data_path import ReadPlace
 
 _MOST_FOLDERS = 256  # of which the headers are kept
 

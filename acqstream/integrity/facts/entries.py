@@ -26,8 +26,7 @@ from acqstream.formats.ndtiff.pages import (
 )
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES, payload_bytes
 from acqstream.log.journal import MAX_UNFORCED_BYTES, MAX_UNFORCED_ENTRIES
-from acqstream.storage.read_file import ReadFile
-from acqstream.storage.read_spans import read_spans
+from acqstream.storage.files.read_file import ReadFile, read_spans
 
 _READ_BYTES = 2**20
 _MAX_GAP_BYTES = 4096

@@ -31,7 +31,7 @@ from acqstream.log import journal
 from acqstream.log.journal_file import JournalContent
 from acqstream.model.axes import axes_json, check_axes, in_order
 from acqstream.model.metadata import time_in_text
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile
 
 _MAX_HOLES = 2**16  # numbers that are given up at once
 _NOT_OURS = (ValueError, KeyError, TypeError, RecursionError, ProtocolError, struct.error)  # last: a damaged page

@@ -11,9 +11,9 @@ import xxhash
 
 from acqstream.errors import StorageError
 from acqstream.formats.ndtiff.pages import StackPage, walk_pages
-from acqstream.storage.disk import Disk
-from acqstream.storage.read_file import ReadFile
-from acqstream.storage.stack_file import finish_file
+from acqstream.storage.files.disk import Disk
+from acqstream.storage.files.read_file import ReadFile
+from acqstream.storage.files.stack_file import finish_file
 
 KEPT_SUFFIX = ".unpublished"
 """Suffix of stack files without a published frame, which recovery puts aside."""

@@ -33,11 +33,10 @@ from acqstream.log.journal_file import JournalContent, read_journal
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, DatasetState, read_state, write_state
 from acqstream.model.state import AcquisitionState
 from acqstream.model.units import count_text
-from acqstream.storage.append_file import AppendFile
-from acqstream.storage.atomic import has_content, replace_file
-from acqstream.storage.disk import Disk, LocalDisk
-from acqstream.storage.dry_disk import DryDisk
-from acqstream.storage.lock import DirectoryLock
+from acqstream.storage.files.append_file import AppendFile
+from acqstream.storage.files.atomic_file import has_content, replace_file
+from acqstream.storage.files.directory_lock import DirectoryLock
+from acqstream.storage.files.disk import Disk, DryDisk, LocalDisk
 
 BACKUP_NAME = f"{INDEX_NAME}.before-repair"
 QUIET_S = 10.0

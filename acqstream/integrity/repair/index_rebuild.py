@@ -34,8 +34,8 @@ from acqstream.log.journal import RECORD_DTYPE
 from acqstream.log.journal_file import JournalContent
 from acqstream.model.axes import in_order
 from acqstream.model.units import count_text
-from acqstream.storage.json_file import read_small_file
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile
+from acqstream.storage.files.small_file import read_small_file
 
 _RAW = (0, 1)
 _FEW_CONFLICTS = 2

@@ -17,10 +17,10 @@ from acqstream.errors import CorruptDataset
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.checksum_list import DOCUMENT, ChecksumPage, ListEnd, read_pages
 from acqstream.formats.checksum_note import FOLDER, NOTE_KEY, ChecksumNote, list_number, parse_note
-from acqstream.storage.boundary import requested_links
-from acqstream.storage.json_file import MAX_FILE_BYTES
-from acqstream.storage.read_place import ReadPlace
-from acqstream.storage.store import Store
+from acqstream.storage.files.boundary import requested_links
+from acqstream.storage.files.small_file import MAX_FILE_BYTES
+from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.store import Store
 
 MAX_LIST_BYTES = 2**31  # some 30 million chunks
 _PIECE_BYTES = 2**23  # of an object, at a time

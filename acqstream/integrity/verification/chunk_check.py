@@ -11,9 +11,9 @@ from acqstream.formats.check_report import CheckReport, Problem
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.integrity.verification.checksum_check import ChecksumCounts, verify_checksums
 from acqstream.model.units import count_text
-from acqstream.storage.boundary import requested_links
-from acqstream.storage.json_file import MAX_FILE_BYTES
-from acqstream.storage.read_place import ReadPlace, place_of
+from acqstream.storage.files.boundary import requested_links
+from acqstream.storage.files.small_file import MAX_FILE_BYTES
+from acqstream.storage.stores.data_path import ReadPlace, place_of
 
 _NOTES = ("acqstream-volume.json", "acqstream-array.json", "acqstream-hsds.json")
 _DOCUMENTS = ("attributes.json", "zarr.json", ".zattrs")  # with a note under the key `acqstream`

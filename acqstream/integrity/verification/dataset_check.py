@@ -28,10 +28,10 @@ from acqstream.log.journal_file import JournalContent, JournalWalk
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, DatasetState, read_state
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.model.units import count_text
-from acqstream.storage.atomic import TEMPORARY_SUFFIX
-from acqstream.storage.folder_tree import walk
-from acqstream.storage.lock import is_locked
-from acqstream.storage.stack_file import PRIVATE_SUFFIX
+from acqstream.storage.files.atomic_file import TEMPORARY_SUFFIX
+from acqstream.storage.files.directory_lock import is_locked
+from acqstream.storage.files.folder_tree import walk
+from acqstream.storage.files.stack_file import PRIVATE_SUFFIX
 
 OnProgress = Callable[[str, int, int], None]
 PART_ROWS = 2**17  # frames that are checked at a time: bounds the memory, some 300 bytes each

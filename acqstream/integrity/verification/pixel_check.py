@@ -16,9 +16,8 @@ from acqstream.formats.check_report import CheckReport, FrameColumns
 from acqstream.formats.ndtiff.placement import align_up
 from acqstream.log.journal_file import JournalContent
 from acqstream.model.units import count_text
-from acqstream.storage.memory import PageMemory
-from acqstream.storage.read_file import ReadFile
-from acqstream.storage.read_spans import read_spans
+from acqstream.storage.files.read_file import ReadFile, read_spans
+from acqstream.storage.page_memory import PageMemory
 
 READ_BYTES = 16 * 2**20
 _MAX_GAP_BYTES = 256 * 1024

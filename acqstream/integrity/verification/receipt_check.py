@@ -15,7 +15,7 @@ from acqstream.log.state_file import MAX_GAPS_NOTED, DatasetState
 from acqstream.model.fields import Fields
 from acqstream.model.receipt import END_STATES, MissingFrames, Receipt
 from acqstream.model.units import count_text
-from acqstream.storage.json_file import parsed, read_json_object
+from acqstream.storage.files.small_file import parsed, read_json_object
 
 _NEEDED = ("sent", "missing", "stored", "skipped", "payload_bytes", "without_checksum")
 """Fields that a receipt in a file has, although a receipt without them can be read."""

@@ -11,43 +11,48 @@ import sys
 from acqstream.storage.platform.windows_errors import own_error
 
 if sys.platform == "win32":
-    from acqstream.storage.platform.windows_detachment import DETACHED_OPTIONS, interpreter
+    from acqstream.storage.platform.windows_process import DETACHED_OPTIONS, interpreter
 else:
-    from acqstream.storage.platform.posix_detachment import DETACHED_OPTIONS, interpreter
+    from acqstream.storage.platform.posix_process import DETACHED_OPTIONS, interpreter
 
 if sys.platform == "win32":
-    from acqstream.storage.platform import windows_child_process as child_process
+    from acqstream.storage.platform import windows_memory as shared_memory
     from acqstream.storage.platform import windows_memory_listener as memory_listener
-    from acqstream.storage.platform import windows_shared_memory as shared_memory
-    from acqstream.storage.platform.windows_clock import wall_clock_ns
+    from acqstream.storage.platform import windows_process as child_process
+    from acqstream.storage.platform.windows_api import wall_clock_ns
     from acqstream.storage.platform.windows_files import WindowsFiles as Files
-    from acqstream.storage.platform.windows_identity import boot_id
     from acqstream.storage.platform.windows_memory import keep_large_blocks, map_private
-    from acqstream.storage.platform.windows_secrets import create_private, exposure, open_log
-    from acqstream.storage.platform.windows_session import STOP_SIGNALS, console_watch, keep_awake, session_signals
+    from acqstream.storage.platform.windows_names import create_private, exposure, open_log
+    from acqstream.storage.platform.windows_process import (
+        STOP_SIGNALS,
+        boot_id,
+        console_watch,
+        keep_awake,
+        session_signals,
+    )
 elif sys.platform == "linux":
     from time import time_ns as wall_clock_ns
 
-    from acqstream.storage.platform import linux_child_process as child_process
+    from acqstream.storage.platform import linux_memory as shared_memory
     from acqstream.storage.platform import linux_memory_listener as memory_listener
-    from acqstream.storage.platform import linux_shared_memory as shared_memory
+    from acqstream.storage.platform import posix_process as child_process
     from acqstream.storage.platform.linux_files import LinuxFiles as Files
-    from acqstream.storage.platform.linux_identity import boot_id
+    from acqstream.storage.platform.linux_files import boot_id
     from acqstream.storage.platform.linux_memory import keep_large_blocks, map_private
-    from acqstream.storage.platform.posix_secrets import create_private, exposure, open_log
-    from acqstream.storage.platform.posix_session import STOP_SIGNALS, console_watch, keep_awake, session_signals
+    from acqstream.storage.platform.posix_files import create_private, exposure, open_log
+    from acqstream.storage.platform.posix_process import STOP_SIGNALS, console_watch, keep_awake, session_signals
 else:
     # macOS uses the modules of Linux, which do without what it lacks.
     from time import time_ns as wall_clock_ns
 
-    from acqstream.storage.platform import linux_child_process as child_process
+    from acqstream.storage.platform import linux_memory as shared_memory
     from acqstream.storage.platform import linux_memory_listener as memory_listener
-    from acqstream.storage.platform import linux_shared_memory as shared_memory
-    from acqstream.storage.platform.linux_identity import boot_id
+    from acqstream.storage.platform import posix_process as child_process
+    from acqstream.storage.platform.linux_files import boot_id
     from acqstream.storage.platform.linux_memory import keep_large_blocks, map_private
     from acqstream.storage.platform.posix_files import MacFiles as Files
-    from acqstream.storage.platform.posix_secrets import create_private, exposure, open_log
-    from acqstream.storage.platform.posix_session import STOP_SIGNALS, console_watch, keep_awake, session_signals
+    from acqstream.storage.platform.posix_files import create_private, exposure, open_log
+    from acqstream.storage.platform.posix_process import STOP_SIGNALS, console_watch, keep_awake, session_signals
 
 FILES = Files()
 """Shared by all readers. A file is closed by the instance that opened it."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from acqstream.storage.platform.capabilities import has_epoll
-from acqstream.storage.platform.linux_shared_memory import receive_attached, unavailable_reason
+from acqstream.storage.platform.linux_memory import receive_attached, unavailable_reason
 
 SOCKET_MODE = 0o660
 HAS_NAME = True  # a listener is bound to a path

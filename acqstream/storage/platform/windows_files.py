@@ -14,12 +14,11 @@ import threading
 from collections.abc import Sequence
 from ctypes import byref, c_int64, c_uint32, c_uint64, sizeof
 
-from acqstream.storage.platform import windows_file_types as types
+from acqstream.storage.platform import windows_api as types
 from acqstream.storage.platform import windows_names as names
-from acqstream.storage.platform.alignment import DIRECT_STEP_BYTES, address_of, check_alignment, check_sectors
+from acqstream.storage.platform.capabilities import DIRECT_STEP_BYTES, address_of, check_alignment, check_sectors
 from acqstream.storage.platform.posix_files import RESERVE_STEP_BYTES, FileStatus
-from acqstream.storage.platform.windows_api import INVALID_HANDLE, close_handle, kernel32, last_error
-from acqstream.storage.platform.windows_clock import nanoseconds_of
+from acqstream.storage.platform.windows_api import INVALID_HANDLE, close_handle, kernel32, last_error, nanoseconds_of
 from acqstream.storage.platform.windows_errors import (
     END_OF_FILE,
     LOCKED,
@@ -29,8 +28,7 @@ from acqstream.storage.platform.windows_errors import (
     until_free,
     windows_error,
 )
-from acqstream.storage.platform.windows_paths import extended_path, plain_path, volume_of
-from acqstream.storage.platform.windows_secrets import refuse_link
+from acqstream.storage.platform.windows_names import extended_path, plain_path, refuse_link, volume_of
 
 _READ_WRITE = types.GENERIC_READ | types.GENERIC_WRITE
 _MAX_CALL_BYTES = 2**30  # lengths have 32 bits

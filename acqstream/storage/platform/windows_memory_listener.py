@@ -21,18 +21,13 @@ from urllib.parse import urlsplit
 from acqstream.storage.platform.windows_api import (
     call_error,
     close_handle,
+    file_time,
     iphlpapi,
     kernel32,
     open_process,
 )
-from acqstream.storage.platform.windows_clock import file_time
 from acqstream.storage.platform.windows_errors import windows_error
-from acqstream.storage.platform.windows_shared_memory import (
-    FILE_MAP_READ,
-    PROCESS_DUP_HANDLE,
-    duplicate,
-    unavailable_reason,
-)
+from acqstream.storage.platform.windows_memory import FILE_MAP_READ, PROCESS_DUP_HANDLE, duplicate, unavailable_reason
 
 HAS_NAME = False  # a listener is bound to a port that the system chooses
 _HOST = "127.0.0.1"

@@ -9,14 +9,273 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
+import logging
+import ntpath
 import os
+import re
 import secrets
+from ctypes import byref, c_int, c_uint, c_uint32, c_wchar, c_wchar_p
+from pathlib import Path
+from typing import Any
 
-from acqstream.storage.platform import windows_file_types as types
-from acqstream.storage.platform.windows_api import INVALID_HANDLE, close_handle, kernel32, last_error
+from acqstream.storage.platform import windows_api as types
+from acqstream.storage.platform.windows_api import (
+    INVALID_HANDLE,
+    WIN_CTYPES,
+    advapi32,
+    call_error,
+    close_handle,
+    kernel32,
+    last_error,
+    rstrtmgr,
+)
 from acqstream.storage.platform.windows_errors import FOLDER_IN_USE, IN_USE, UNSUPPORTED, until_free, windows_error
-from acqstream.storage.platform.windows_file_users import file_users
-from acqstream.storage.platform.windows_paths import extended_path
+
+# Paths of Windows in the form that has no limit of 260 characters, and back.
+
+
+_EXTENDED = "\\\\?\\"
+_DEVICE = "\\\\.\\"
+_SHARE = "\\\\?\\UNC\\"
+
+
+def extended_path(path: str, absolute: str | None = None) -> str:
+    r"""`path` as an absolute extended path: `\\?\C:\data`, `\\?\UNC\server\share\data`. Paths of devices stay.
+
+    The system takes an extended path as it is, so `.`, `..` and slashes are resolved here. absolute: the absolute path
+    if it is known, for tests. Source: "Maximum Path Length Limitation", "Naming Files, Paths, and Namespaces".
+    """
+    if path.startswith((_EXTENDED, _DEVICE)):
+        return path
+    full = ntpath.abspath(path) if absolute is None else absolute
+    if full.startswith((_EXTENDED, _DEVICE)):  # abspath makes a device of NUL and its like
+        return full
+    return _SHARE + full[2:] if full.startswith("\\\\") else _EXTENDED + full
+
+
+def plain_path(path: str) -> str:
+    r"""The reverse of `extended_path`, as os.path.realpath gives it: without `\\?\`."""
+    if path.startswith(_SHARE):
+        return "\\\\" + path[len(_SHARE) :]
+    return path.removeprefix(_EXTENDED)
+
+
+def volume_of(path: str) -> str:
+    """The drive or share of a path, in lower case; empty for a relative one."""
+    return ntpath.splitdrive(plain_path(os.fspath(path)))[0].lower()
+
+
+@functools.cache
+def has_long_paths() -> bool:
+    """Return True if calls of Python itself see files whose path has more than 259 characters.
+
+    They do if LongPathsEnabled is set in the registry and the program is marked as longPathAware, as python.exe is
+    ("Maximum Path Length Limitation"). Microsoft's reference lacks RtlAreLongPathsEnabled, which CPython's tests name
+    (test_os.py). Wine lacks the function, and the limit.
+    """
+    ask = getattr(WIN_CTYPES.WinDLL("ntdll"), "RtlAreLongPathsEnabled", None)
+    if ask is None:
+        return True
+    ask.restype = ctypes.c_uint8  # BOOLEAN: the other bits of the register may have any value
+    return bool(ask())
+
+
+# Programs that have a file open, for the text of an error.
+#
+# Source: "Restart Manager" and RM_PROCESS_INFO on learn.microsoft.com. Not tried on a real Windows: Wine names none.
+
+
+logger = logging.getLogger("acqstream.storage")
+
+_KEY_CHARACTERS = 33  # CCH_RM_SESSION_KEY and a zero
+_MAX_PROGRAMS = 8  # more would make no clearer text
+_MORE_DATA = 234
+
+
+class ProgramInformation(ctypes.Structure):
+    """RM_PROCESS_INFO, which begins with RM_UNIQUE_PROCESS."""
+
+    _fields_ = (
+        ("process", c_uint32),
+        ("start_low", c_uint32),
+        ("start_high", c_uint32),
+        ("name", c_wchar * 256),
+        ("service", c_wchar * 64),
+        ("kind", c_int),
+        ("status", c_uint32),
+        ("session", c_uint32),
+        ("is_restartable", c_int),
+    )
+
+
+def file_users(path: str) -> list[str]:
+    """Names and process ids of at most 8 programs that have a file open: ["Micro-Manager (4711)"].
+
+    Empty if the system names none: for folders, files of other PCs, and where it lacks the Restart Manager.
+    """
+    try:
+        manager = rstrtmgr()
+    except OSError as error:
+        logger.debug("cannot ask who uses %s: %s", path, error)
+        return []
+    session, key = c_uint32(), ctypes.create_unicode_buffer(_KEY_CHARACTERS)
+    if manager.RmStartSession(byref(session), 0, key):
+        return []
+    try:
+        return _users(manager, session, plain_path(extended_path(path)))
+    finally:
+        manager.RmEndSession(session)
+
+
+def _users(manager: Any, session: c_uint32, path: str) -> list[str]:
+    if manager.RmRegisterResources(session, 1, (c_wchar_p * 1)(path), 0, None, 0, None):
+        return []
+    programs, reasons = (ProgramInformation * _MAX_PROGRAMS)(), c_uint32()
+    total, count = c_uint(), c_uint(_MAX_PROGRAMS)
+    code = manager.RmGetList(session, byref(total), byref(count), programs, byref(reasons))
+    if code == _MORE_DATA:
+        # The answer did not fit, so it may be incomplete: ask once more with enough space.
+        programs, count = (ProgramInformation * total.value)(), c_uint(total.value)
+        code = manager.RmGetList(session, byref(total), byref(count), programs, byref(reasons))
+    if code:
+        return []
+    return [f"{program.name} ({program.process})" for program in programs[: min(count.value, _MAX_PROGRAMS)]]
+
+
+# Files that only their owner can read, by access lists (ACLs). With the names of `posix_secrets`.
+#
+# Sources: "Security Descriptor String Format", "ACE Strings", "SID Strings", CreateFileW, GetNamedSecurityInfoW on
+# learn.microsoft.com. Not tried on a real Windows: Wine keeps no access lists.
+
+
+_SDDL_REVISION = 1
+_FILE_OBJECT, _DACL_INFORMATION = 1, 4  # SE_FILE_OBJECT, DACL_SECURITY_INFORMATION
+_TOKEN_QUERY, _TOKEN_USER = 0x0008, 1
+_EVERYBODY = {
+    "WD": "Everyone",
+    "AU": "Authenticated Users",
+    "BU": "Users",
+    "BG": "Guests",
+    "AN": "Anonymous",
+    "IU": "Interactive",
+    "DU": "Domain Users",
+    "NU": "Network",
+}
+_ACE = re.compile(r"\((?P<kind>\w+);(?P<flags>\w*);(?P<rights>\w*);[^;]*;[^;]*;(?P<who>[^;)]+)[^)]*\)")
+
+
+class _Attributes(ctypes.Structure):
+    """SECURITY_ATTRIBUTES."""
+
+    _fields_ = (
+        ("length", ctypes.c_uint32),
+        ("descriptor", ctypes.c_void_p),
+        ("is_inherited", ctypes.c_int),
+    )
+
+
+def create_private(path: Path) -> None:
+    """Create an empty file for this user, SYSTEM and administrators. Raises OSError, FileExistsError.
+
+    The list is given at creation, so that at no time another user can open the file.
+    """
+    # P: nothing is inherited from the folder. FA: all rights on a file.
+    text = f"D:P(A;;FA;;;{_user_sid()})(A;;FA;;;SY)(A;;FA;;;BA)"
+    descriptor = ctypes.c_void_p()
+    convert = advapi32().ConvertStringSecurityDescriptorToSecurityDescriptorW
+    if not convert(text, _SDDL_REVISION, ctypes.byref(descriptor), None):
+        raise call_error(str(path))
+    try:
+        attributes = _Attributes(ctypes.sizeof(_Attributes), descriptor, 0)
+        how = types.GENERIC_WRITE, 0, ctypes.byref(attributes), types.CREATE_NEW, types.ATTRIBUTE_NORMAL
+        handle = kernel32().CreateFileW(str(path), *how, None)
+        if handle == INVALID_HANDLE:
+            raise call_error(str(path))
+        close_handle(handle)
+    finally:
+        _free(descriptor)
+
+
+def open_log(path: Path) -> int:
+    """A descriptor to append to a file, created where it is missing. Raises OSError for a link in its place."""
+    refuse_link(str(path))
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+
+
+def refuse_link(path: str) -> None:
+    """Raises OSError for a link, which would be followed."""
+    if os.path.islink(path):
+        raise OSError(errno.ELOOP, "it is a link, which is not followed: remove it", path)
+
+
+def exposure(path: Path) -> str:
+    """Say how all users of the PC can read or change the file, and the remedy; empty if they cannot. Raises OSError."""
+    groups = open_to(_dacl(path))
+    if not groups:
+        return ""
+    remedy = f'run: icacls "{path}" /inheritance:r /grant:r "*{_user_sid()}:F"'  # in any shell
+    return f"{', '.join(groups)} can read {path}; {remedy}"
+
+
+def open_to(dacl: str) -> list[str]:
+    """Groups of all users that an access list in SDDL gives any right to."""
+    body = dacl.partition("D:")[2]
+    if not body or body.startswith("NO_ACCESS_CONTROL"):
+        return ["Everyone"]  # without a list, all access is allowed
+    aces = _ACE.finditer(body)
+    # IO: the entry is for files that are made in a folder later, and gives no right on this one.
+    users = (ace["who"] for ace in aces if ace["kind"] in ("A", "XA") and "IO" not in ace["flags"])
+    return [_EVERYBODY[who] for who in users if who in _EVERYBODY]
+
+
+def _dacl(path: Path) -> str:
+    """The access list of a file in SDDL."""
+    descriptor, text = ctypes.c_void_p(), ctypes.c_void_p()
+    advapi = advapi32()
+    answers = None, None, None, None, ctypes.byref(descriptor)
+    code = advapi.GetNamedSecurityInfoW(str(path), _FILE_OBJECT, _DACL_INFORMATION, *answers)
+    if code:
+        raise windows_error(code, str(path))
+    try:
+        convert = advapi.ConvertSecurityDescriptorToStringSecurityDescriptorW
+        if not convert(descriptor, _SDDL_REVISION, _DACL_INFORMATION, ctypes.byref(text), None):
+            raise call_error(str(path))
+        return _take_text(text)
+    finally:
+        _free(descriptor)
+
+
+def _user_sid() -> str:
+    """The id of the user of this process, in text."""
+    advapi = advapi32()
+    token, size = ctypes.c_void_p(), ctypes.c_uint32()
+    if not advapi.OpenProcessToken(kernel32().GetCurrentProcess(), _TOKEN_QUERY, ctypes.byref(token)):
+        raise call_error("OpenProcessToken")
+    try:
+        advapi.GetTokenInformation(token, _TOKEN_USER, None, 0, ctypes.byref(size))  # the size
+        user = ctypes.create_string_buffer(size.value)
+        if not advapi.GetTokenInformation(token, _TOKEN_USER, user, size, ctypes.byref(size)):
+            raise call_error("GetTokenInformation")
+    finally:
+        close_handle(token.value or 0)
+    sid, text = ctypes.c_void_p.from_buffer(user), ctypes.c_void_p()  # TOKEN_USER begins with a pointer to the id
+    if not advapi.ConvertSidToStringSidW(sid, ctypes.byref(text)):
+        raise call_error("ConvertSidToStringSidW")
+    return _take_text(text)
+
+
+def _take_text(text: ctypes.c_void_p) -> str:
+    """Copy a string that Windows has allocated, and free it."""
+    try:
+        return ctypes.wstring_at(text.value or 0)
+    finally:
+        _free(text)
+
+
+def _free(memory: ctypes.c_void_p) -> None:
+    kernel32().LocalFree(memory)
+
 
 _REPLACE, _POSIX_RENAME = 1, 2  # FILE_RENAME_FLAG_*
 _DELETE, _POSIX_DELETE, _IGNORE_READ_ONLY = 0x1, 0x2, 0x10  # FILE_DISPOSITION_FLAG_*

@@ -15,7 +15,7 @@ from acqstream.errors import DatasetError, UnknownFormat, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.hsds.check import check
 from acqstream.formats.hsds.opening import open_dataset
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 from tests.formats.hsds.hsds_data import BUCKET, EXPECTED, GOLDEN, TREES, bucket_files
 
 DATASETS = [

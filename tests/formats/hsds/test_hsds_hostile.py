@@ -22,10 +22,10 @@ from acqstream.formats.hsds.check import check
 from acqstream.formats.hsds.dataset_reader import DatasetReader
 from acqstream.formats.hsds.object_id import ObjectId, object_id, parse_id, root_id
 from acqstream.formats.hsds.opening import open_dataset
-from acqstream.storage.memory_store import MemoryStore
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 from tests.formats.hsds.hsds_data import BUCKET, GOLDEN
 from tests.host_system import make_link
+from tests.storage.memory_store import MemoryStore
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda _content: b"",

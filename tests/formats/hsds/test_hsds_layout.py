@@ -27,8 +27,8 @@ from acqstream.formats.hsds.notes import NOTE_NAME, parse_note
 from acqstream.formats.hsds.options import COMPRESSIONS, HsdsOptions, parse_options
 from acqstream.formats.hsds.plan import plan
 from acqstream.mirrors.local_container import open_publisher
-from acqstream.storage.disk import LocalDisk
-from acqstream.storage.read_place import place_of
+from acqstream.storage.files.disk import LocalDisk
+from acqstream.storage.stores.data_path import place_of
 from tests.storage.unforced_disk import UnforcedDisk
 
 AXES = ("time", "z", "y", "x")

@@ -19,7 +19,7 @@ from acqstream.formats.hsds.check import check
 from acqstream.formats.hsds.reference_note import encode_reference_note, is_reference_note, parse_reference_note
 from acqstream.formats.hsds.reference_reader import ReferenceReader
 from acqstream.mirrors.log_proof import prove_by_log
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import finish, frames_at, places_of, run_of
 

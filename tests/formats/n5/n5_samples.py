@@ -19,7 +19,7 @@ from acqstream.formats.n5 import FORMAT
 from acqstream.formats.n5.members import folder_axes
 from acqstream.grid.block_sizes import reduced_shape
 from acqstream.mirrors.local_container import open_publisher
-from acqstream.storage.disk import Disk
+from acqstream.storage.files.disk import Disk
 from tests.storage.unforced_disk import UnforcedDisk
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "n5"

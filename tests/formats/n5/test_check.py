@@ -8,7 +8,7 @@ import numpy as np
 
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.n5 import FORMAT
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 from tests.formats.n5.n5_samples import GOLDEN, block, make_dataset, put_block, samples, write_pyramid
 
 

@@ -12,7 +12,7 @@ import acqstream
 from acqstream.errors import AcqStreamError
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.n5 import FORMAT
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 from tests.formats.n5.n5_samples import samples, write_pyramid
 
 TRIES = 60

@@ -14,7 +14,7 @@ import pytest
 import acqstream
 from acqstream.errors import CorruptDataset, StorageError
 from acqstream.formats.ndtiff import read_ahead as read_ahead_module
-from acqstream.storage import block_file
+from acqstream.storage.files import read_file
 from acqstream.storage.platform import Files
 from acqstream.storage.platform.posix_files import PosixFiles
 from tests.formats.ndtiff.ndtiff_bytes import Folder, entry, image
@@ -45,7 +45,7 @@ def test_frames_of_any_kind(folder: Folder, monkeypatch: pytest.MonkeyPatch, pie
     monkeypatch.setattr(read_ahead_module, "PIECE_BYTES", piece_bytes)
     monkeypatch.setattr(read_ahead_module, "_ROWS", 11)
     if not direct:
-        monkeypatch.setattr(block_file, "FILES", PosixFiles())
+        monkeypatch.setattr(read_file, "FILES", PosixFiles())
     kinds: list[tuple[tuple[int, ...], str]] = [((3, 4), "<u2"), ((5, 7), "|u1"), ((60, 70), "<u2"), ((2, 9, 3), "|u1")]
     for t in range(40):
         if t % 15 == 14:
@@ -157,14 +157,14 @@ def test_a_small_frame_is_its_own_and_keeps_few_neighbours(folder: Folder) -> No
 def test_frames_after_a_short_read_are_read_again(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     for t in range(40):
         folder.add({"time": t}, image(t, (50, 40)))
-    real = block_file.BlockFile.read_blocks
+    real = read_file.BlockFile.read_blocks
 
-    def read_half(file: block_file.BlockFile, offset: int, memory: memoryview) -> int:
+    def read_half(file: read_file.BlockFile, offset: int, memory: memoryview) -> int:
         count = real(file, offset, memory) // 2
         memory[count:] = bytes(len(memory) - count)
         return count
 
-    monkeypatch.setattr(block_file.BlockFile, "read_blocks", read_half)
+    monkeypatch.setattr(read_file.BlockFile, "read_blocks", read_half)
     assert check(folder) == 40
 
 

@@ -18,7 +18,7 @@ from acqstream.formats.ndtiff.index import parse_entries
 from acqstream.formats.ndtiff.page_axes import axes_in, guess_axes, hints_in, on_level
 from acqstream.formats.ndtiff.salvage import FoundPage, StackSalvage, salvage_stack
 from acqstream.model.axes import AxisValue
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, STACK, Folder, image
 from tests.host_system import allocated_bytes
 

@@ -14,7 +14,7 @@ from acqstream.formats.ome_zarr.codec import ChunkCodecs
 from acqstream.formats.ome_zarr.compression import parse_option
 from acqstream.formats.ome_zarr.shard_index import MISSING, IndexCodec
 from acqstream.formats.ome_zarr.zarr_array import ZarrArray
-from acqstream.storage.memory_store import MemoryStore
+from tests.storage.memory_store import MemoryStore
 
 CODECS = ChunkCodecs((2, 2), np.dtype("<u2"), (parse_option("zstd"),))
 ARRAY = ZarrArray(shape=(4, 2), codecs=CODECS, shard_shape=(4, 2), index=IndexCodec(2))

@@ -12,7 +12,7 @@ import tensorstore
 from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat
 from acqstream.formats.ome_zarr.collection import list_images
 from acqstream.formats.ome_zarr.foreign import find_node, is_foreign, open_foreign
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 from tests.formats.ome_zarr.ome_zarr_golden import EXPECTED, GOLDEN
 
 

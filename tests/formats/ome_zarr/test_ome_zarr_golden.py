@@ -12,7 +12,7 @@ import pytest
 from acqstream.errors import AcqStreamError
 from acqstream.formats.ome_zarr.image import ZarrLevel, open_image
 from acqstream.formats.ome_zarr.multiscales import axis_name
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 from tests.formats.ome_zarr.ome_zarr_golden import EXPECTED, GOLDEN, digest, read_all
 
 _UNITS = {"micrometer": "um", "um": "um", "second": "s", None: ""}

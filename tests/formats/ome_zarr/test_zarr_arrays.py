@@ -16,7 +16,7 @@ from acqstream.formats.ome_zarr.chunk_store import ChunkStore
 from acqstream.formats.ome_zarr.codec import ChunkCodecs
 from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
 from acqstream.formats.ome_zarr.zarr_json import parse_array
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 
 _BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 _ITEMS = np.arange(1, 7, dtype="<u2")

@@ -17,7 +17,7 @@ from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.precomputed import FORMAT
 from acqstream.formats.precomputed.volume import VolumeReader, open_volume
 from acqstream.mirrors.local_container import open_publisher
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 from tests.storage.unforced_disk import UnforcedDisk
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "precomputed"

@@ -10,7 +10,7 @@ import pytest
 
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.precomputed.check import check_volume
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 from tests.formats.precomputed.precomputed_data import EXPECTED, GOLDEN, open_at, read_all
 
 SPARSE = "ts_f32_sparse"

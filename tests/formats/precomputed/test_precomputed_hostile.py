@@ -15,8 +15,8 @@ import pytest
 from acqstream.errors import CorruptDataset, DatasetError, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.precomputed.check import check_volume
-from acqstream.storage.boundary import following_links
-from acqstream.storage.read_place import place_of
+from acqstream.storage.files.boundary import following_links
+from acqstream.storage.stores.data_path import place_of
 from tests.formats.precomputed.precomputed_data import (
     SHARDING,
     example_shard,

@@ -21,7 +21,7 @@ from acqstream.formats.precomputed.layout import PrecomputedLayout
 from acqstream.formats.precomputed.layout_choice import create_layout
 from acqstream.formats.precomputed.members import stored_axes
 from acqstream.formats.precomputed.notes import NOTE_NAME
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 from tests.checksum_files import other_keys
 from tests.formats.precomputed.precomputed_data import create, store_level, write_container
 

@@ -18,8 +18,8 @@ from acqstream.formats.precomputed.options import ShardOptions
 from acqstream.formats.precomputed.shard_layout import choose_shards
 from acqstream.formats.precomputed.shard_slots import ShardSlots, SlotIndex
 from acqstream.formats.precomputed.sharding import Sharding, cell_of, chunk_id, murmur_hash
-from acqstream.storage.memory_store import MemoryStore
-from acqstream.storage.shard_note import MISSING
+from acqstream.storage.stores.shard_index import MISSING
+from tests.storage.memory_store import MemoryStore
 
 MURMUR = "murmurhash3_x86_128"
 

@@ -18,7 +18,7 @@ from acqstream.formats.wkw.codec import encode_compressed, encode_raw, largest_c
 from acqstream.formats.wkw.cube_folder import CubeFolder
 from acqstream.formats.wkw.header import BlockType, Header
 from acqstream.formats.wkw.jump_table import decode_positions, encode_jump_table
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 from tests.formats.blocks import in_blocks
 from tests.formats.wkw.wkw_data import noise, write_cubes
 

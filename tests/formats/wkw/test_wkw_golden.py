@@ -20,7 +20,7 @@ from acqstream.formats.wkw.header import BlockType
 from acqstream.formats.wkw.jump_table import encode_jump_table
 from acqstream.formats.wkw.opening import find_levels
 from acqstream.formats.wkw.reader import open_readers
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 from tests.formats.wkw.wkw_data import GOLDEN, read_all, write_cubes
 
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())

@@ -18,12 +18,12 @@ from acqstream.formats.wkw.options import parse_options
 from acqstream.formats.wkw.reader import open_readers
 from acqstream.mirrors.local_container import open_publisher
 from acqstream.mirrors.watermark_publisher import WatermarkPublisher
-from acqstream.storage.local_store import LocalStore
-from acqstream.storage.memory_store import MemoryStore
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.local_store import LocalStore
 from tests.checksum_files import other_files
 from tests.formats.blocks import in_blocks
 from tests.formats.wkw.wkw_data import noise, read_all, store
+from tests.storage.memory_store import MemoryStore
 from tests.storage.unforced_disk import UnforcedDisk
 
 U2 = np.dtype(np.uint16)

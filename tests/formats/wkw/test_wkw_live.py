@@ -12,8 +12,8 @@ import pytest
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.wkw.options import parse_options
 from acqstream.formats.wkw.reader import open_readers
-from acqstream.storage.disk import LocalDisk
-from acqstream.storage.read_place import place_of
+from acqstream.storage.files.disk import LocalDisk
+from acqstream.storage.stores.data_path import place_of
 from tests.formats.wkw.wkw_data import begin, create_writer, noise, planned, read_all, store
 
 U2 = np.dtype(np.uint16)

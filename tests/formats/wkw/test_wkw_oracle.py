@@ -11,7 +11,7 @@ from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.cube_folder import CubeFolder
 from acqstream.formats.wkw.header import VOXEL_TYPES, BlockType, Header
 from acqstream.formats.wkw.reader import open_readers
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 from tests.formats.wkw.wkw_data import noise, read_all, write_cubes
 
 wkw = pytest.importorskip("wkw")

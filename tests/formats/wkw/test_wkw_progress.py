@@ -7,7 +7,7 @@ import pytest
 from acqstream.errors import CorruptDataset
 from acqstream.formats.wkw.document_files import read_depths
 from acqstream.formats.wkw.progress import encode_rows
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 
 
 def test_the_file_leads_back(tmp_path):

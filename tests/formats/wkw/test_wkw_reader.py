@@ -20,7 +20,7 @@ from acqstream.formats.wkw.cube_folder import CubeFolder
 from acqstream.formats.wkw.header import BlockType, Header
 from acqstream.formats.wkw.opening import find_layers
 from acqstream.formats.wkw.reader import open_readers
-from acqstream.storage.read_place import place_of
+from acqstream.storage.stores.data_path import place_of
 from tests.formats.blocks import in_blocks
 from tests.formats.wkw.wkw_data import GOLDEN, begin, noise, planned, read_all, write_array, write_cubes
 

@@ -17,8 +17,8 @@ from acqstream.formats.check_report import CheckReport
 from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.options import parse_options
 from acqstream.formats.wkw.reader import open_readers
-from acqstream.storage.disk import LocalDisk
-from acqstream.storage.read_place import place_of
+from acqstream.storage.files.disk import LocalDisk
+from acqstream.storage.stores.data_path import place_of
 from tests.checksum_files import other_files, other_keys
 from tests.formats.blocks import in_blocks
 from tests.formats.wkw.wkw_data import begin, create_writer, noise, planned, read_all, store, write_array

@@ -20,8 +20,8 @@ from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header
 from acqstream.formats.wkw.layout import plan, plan_levels
 from acqstream.formats.wkw.options import parse_options
 from acqstream.mirrors.local_container import open_publisher
-from acqstream.storage.disk import Disk
-from acqstream.storage.local_store import LocalStore
+from acqstream.storage.files.disk import Disk
+from acqstream.storage.stores.local_store import LocalStore
 from tests.formats.blocks import in_blocks
 from tests.storage.unforced_disk import UnforcedDisk
 

@@ -8,7 +8,7 @@ import pytest
 import xxhash
 
 from acqstream.integrity.facts.stacks import stored_checksum
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile
 
 
 def test_only_bytes_of_the_file_have_a_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import acqstream
 from acqstream.formats.ndtiff.index import parse_entries
-from acqstream.storage.disk import LocalDisk
+from acqstream.storage.files.disk import LocalDisk
 from tests.log.read_back import open_ndstorage
 
 INDEX = "NDTiff.index"

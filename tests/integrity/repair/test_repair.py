@@ -19,7 +19,7 @@ from acqstream.integrity.repair.dataset_repair import BACKUP_NAME, repair
 from acqstream.log import journal
 from acqstream.log.state_file import read_state, write_state
 from acqstream.model.state import AcquisitionState
-from acqstream.storage.disk import LocalDisk
+from acqstream.storage.files.disk import LocalDisk
 from tests.integrity.repair.damaged_sets import HastyDisk, age, signatures, write_ndstorage
 from tests.log.crashed import LIMIT_BYTES, content_of, crash, cut, entry_starts, without_leftovers
 from tests.log.make_frames import Frame, frame_of, frames_of, mixed_frames, start_log, write_log

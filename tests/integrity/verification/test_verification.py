@@ -27,7 +27,7 @@ from acqstream.integrity.verification.dataset_check import Verification, verify
 from acqstream.log import journal
 from acqstream.log.log import Log
 from acqstream.log.state_file import read_state
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile
 from tests.host_system import make_link, make_pipe_file
 from tests.log.make_frames import (
     Frame,

@@ -7,8 +7,8 @@ import errno
 import numpy as np
 import pytest
 
-from acqstream.storage.memory import PageMemory
-from acqstream.storage.platform.alignment import address_of, check_alignment, check_sectors
+from acqstream.storage.page_memory import PageMemory
+from acqstream.storage.platform.capabilities import address_of, check_alignment, check_sectors
 
 BLOCK = 4096
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from acqstream.storage.platform import wall_clock_ns, windows_clock
+from acqstream.storage.platform import wall_clock_ns, windows_api
 
 STEP_NS = 1_000_000  # a camera with 1000 frames in a second; Windows' coarse clock has steps of 15.6 ms
 
@@ -40,8 +40,8 @@ def test_other_systems_call_python_itself() -> None:
 def test_windows_counts_from_1601() -> None:
     days = (datetime(1970, 1, 1, tzinfo=UTC) - datetime(1601, 1, 1, tzinfo=UTC)).days
     epoch = days * 86_400 * 10_000_000
-    assert windows_clock.nanoseconds_of(epoch) == 0
-    assert windows_clock.nanoseconds_of(epoch + 10_000_001) == 1_000_000_100
+    assert windows_api.nanoseconds_of(epoch) == 0
+    assert windows_api.nanoseconds_of(epoch + 10_000_001) == 1_000_000_100
 
 
 def test_windows_is_asked_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,5 +50,5 @@ def test_windows_is_asked_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     def fill(place: Any) -> None:
         place._obj.value = next(times)
 
-    monkeypatch.setattr(windows_clock, "kernel32", lambda: SimpleNamespace(GetSystemTimePreciseAsFileTime=fill))
-    assert [windows_clock.wall_clock_ns(), windows_clock.wall_clock_ns()] == [0, 500]
+    monkeypatch.setattr(windows_api, "kernel32", lambda: SimpleNamespace(GetSystemTimePreciseAsFileTime=fill))
+    assert [windows_api.wall_clock_ns(), windows_api.wall_clock_ns()] == [0, 500]

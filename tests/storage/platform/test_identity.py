@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from acqstream.storage import platform
-from acqstream.storage.platform import linux_identity, windows_identity
+from acqstream.storage.platform import linux_files, windows_process
 
 IS_KNOWN = sys.platform in ("linux", "win32")
 
@@ -23,19 +23,19 @@ def test_two_programs_see_the_same_machine() -> None:
 
 
 def test_linux_without_proc_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linux_identity, "BOOT_ID", tmp_path / "missing")
-    assert linux_identity.boot_id() == ""
+    monkeypatch.setattr(linux_files, "BOOT_ID", tmp_path / "missing")
+    assert linux_files.boot_id() == ""
 
 
 def test_windows_tells_starts_and_copies_of_one_disk_image_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"MachineGuid": "1b1c".encode("utf-16-le") + b"\0\0", "BootId": (17).to_bytes(4, "little")}
-    monkeypatch.setattr(windows_identity, "_read", lambda _key, value, _kind: values[value])
-    ids = [windows_identity.boot_id()]
+    monkeypatch.setattr(windows_process, "_read", lambda _key, value, _kind: values[value])
+    ids = [windows_process.boot_id()]
     assert re.fullmatch(r"1b1c-.+-17", ids[0])
     values["BootId"] = (18).to_bytes(4, "little")
-    ids.append(windows_identity.boot_id())
+    ids.append(windows_process.boot_id())
     monkeypatch.setattr("platform.node", lambda: "another-name")
-    ids.append(windows_identity.boot_id())
+    ids.append(windows_process.boot_id())
     assert len(set(ids)) == 3
     values["MachineGuid"] = b""
-    assert windows_identity.boot_id() == ""
+    assert windows_process.boot_id() == ""

@@ -9,7 +9,7 @@ import pytest
 PROGRAM = """
 import threading
 import psutil
-from acqstream.storage.platform.priority import go_last
+from acqstream.storage.platform.capabilities import go_last
 
 {before}
 go_last()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from acqstream.storage import platform
-from acqstream.storage.platform import windows_secrets
-from acqstream.storage.platform.windows_secrets import open_to
+from acqstream.storage.platform import windows_names
+from acqstream.storage.platform.windows_names import open_to
 
 OWNER = "(A;;FA;;;S-1-5-21-1004336348-1177238915-682003330-512)"
 
@@ -47,8 +47,8 @@ def test_a_private_file_is_not_exposed(tmp_path: Path) -> None:
 
 def test_the_remedy_works_in_any_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     """PowerShell does not replace %USERNAME%; icacls takes the number of a user after an asterisk."""
-    monkeypatch.setattr(windows_secrets, "_dacl", lambda path: "D:(A;;FR;;;BU)")
-    monkeypatch.setattr(windows_secrets, "_user_sid", lambda: "S-1-5-21-7")
-    text = windows_secrets.exposure(Path("key"))
+    monkeypatch.setattr(windows_names, "_dacl", lambda path: "D:(A;;FR;;;BU)")
+    monkeypatch.setattr(windows_names, "_user_sid", lambda: "S-1-5-21-7")
+    text = windows_names.exposure(Path("key"))
     assert text.startswith("Users can read key")
     assert text.endswith('icacls "key" /inheritance:r /grant:r "*S-1-5-21-7:F"')

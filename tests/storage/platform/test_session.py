@@ -9,9 +9,15 @@ import threading
 import pytest
 
 from acqstream.storage import platform
-from acqstream.storage.platform import posix_session, windows_session
-from acqstream.storage.platform.windows_log_off import WM_ENDSESSION, WM_QUERYENDSESSION, LogOffWindow
-from acqstream.storage.platform.windows_session import FINISH_S, ConsoleEvent, ConsoleWatch
+from acqstream.storage.platform import posix_process, windows_process
+from acqstream.storage.platform.windows_process import (
+    FINISH_S,
+    WM_ENDSESSION,
+    WM_QUERYENDSESSION,
+    ConsoleEvent,
+    ConsoleWatch,
+    LogOffWindow,
+)
 from tests.waiting import WAIT_S, until
 
 WINDOWS = pytest.mark.skipif(sys.platform != "win32", reason="calls Windows")
@@ -19,10 +25,10 @@ WINDOWS = pytest.mark.skipif(sys.platform != "win32", reason="calls Windows")
 
 def test_both_systems_have_the_same_names() -> None:
     for name in ("STOP_SIGNALS", "console_watch", "keep_awake", "session_signals"):
-        assert hasattr(posix_session, name)
-        assert hasattr(windows_session, name)
+        assert hasattr(posix_process, name)
+        assert hasattr(windows_process, name)
         assert hasattr(platform, name)
-    one, other = (inspect.signature(module.keep_awake) for module in (posix_session, windows_session))
+    one, other = (inspect.signature(module.keep_awake) for module in (posix_process, windows_process))
     assert one == other
 
 
@@ -44,7 +50,7 @@ def test_the_handler_of_a_closed_console_outlives_the_daemon(
     event: ConsoleEvent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Windows ends the process when it returns: it must not return before the main thread has ended in order."""
-    monkeypatch.setattr(windows_session, "_LINGER_S", WAIT_S)
+    monkeypatch.setattr(windows_process, "_LINGER_S", WAIT_S)
     stops: list[float | None] = []
     watch = ConsoleWatch(stops.append)
     thread = threading.Thread(target=watch.handle, args=(event,), daemon=True)
@@ -58,7 +64,7 @@ def test_the_handler_of_a_closed_console_outlives_the_daemon(
 
 def test_the_time_to_finish_is_less_than_windows_waits() -> None:
     """HandlerRoutine, Timeouts: CTRL_CLOSE_EVENT, 5000 ms."""
-    assert FINISH_S < 5.0 < windows_session._LINGER_S
+    assert FINISH_S < 5.0 < windows_process._LINGER_S
 
 
 @WINDOWS

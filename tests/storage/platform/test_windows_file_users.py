@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from acqstream.storage.platform import windows_file_users, windows_names
-from acqstream.storage.platform.windows_file_users import ProgramInformation, file_users
+from acqstream.storage.platform import windows_names
+from acqstream.storage.platform import windows_names as windows_file_users
+from acqstream.storage.platform.windows_names import ProgramInformation, file_users
 
 
 class RestartManager:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.storage.memory import PageMemory
+from acqstream.storage.page_memory import PageMemory
 from acqstream.storage.platform import windows_files, windows_names
 from acqstream.storage.platform.windows_files import WindowsFiles
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from acqstream.storage.platform import windows_paths
-from acqstream.storage.platform.windows_paths import extended_path, has_long_paths, plain_path, volume_of
+from acqstream.storage.platform import windows_names
+from acqstream.storage.platform.windows_names import extended_path, has_long_paths, plain_path, volume_of
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,10 @@ def test_ntdll_knows_whether_python_sees_long_paths(
     monkeypatch: pytest.MonkeyPatch, register: int, expected: bool
 ) -> None:
     library = SimpleNamespace(RtlAreLongPathsEnabled=Ask(register))
-    monkeypatch.setattr(windows_paths, "WIN_CTYPES", SimpleNamespace(WinDLL=lambda name: library))
+    monkeypatch.setattr(windows_names, "WIN_CTYPES", SimpleNamespace(WinDLL=lambda name: library))
     assert has_long_paths.__wrapped__() is expected
 
 
 def test_wine_has_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows_paths, "WIN_CTYPES", SimpleNamespace(WinDLL=lambda name: SimpleNamespace()))
+    monkeypatch.setattr(windows_names, "WIN_CTYPES", SimpleNamespace(WinDLL=lambda name: SimpleNamespace()))
     assert has_long_paths.__wrapped__()

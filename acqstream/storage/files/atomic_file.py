@@ -1,0 +1,82 @@
+"""Atomic replacement of a small file: readers see the old content or the new, never a part."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from acqstream.errors import StorageError
+from acqstream.storage.files.disk import Disk, write_all
+from acqstream.storage.files.read_file import ReadFile, is_absent
+from acqstream.storage.platform import FILES, create_private, open_log
+
+# Files that hold a secret: only their owner can read them.
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only this user can read, in place of any file of this name. Raises OSError.
+
+    Administrators can read it on Windows, as root can everywhere. What another user puts in its place is not written.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        FILES.unlink(str(path))  # a new file: an old one may be open in another process, or be a link
+    create_private(path)
+    try:
+        with open(open_log(path), "wb") as file:
+            file.write(content)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise
+
+
+TEMPORARY_SUFFIX = ".new"
+
+
+def has_content(path: str, content: bytes) -> bool:
+    """True if the file exists with exactly this content. Raises StorageError, CorruptDataset for a pipe or device."""
+    try:
+        file = ReadFile(Path(path))
+    except StorageError as error:
+        if is_absent(error):
+            return False
+        raise
+    try:
+        return file.size() == len(content) and file.read(0, len(content)) == content
+    finally:
+        file.close()
+
+
+def replace_file(disk: Disk, path: str, content: bytes) -> None:
+    """Write `content` beside `path`, force it, rename it into place and force the directory.
+
+    On return the new content survives a power cut. Raises StorageError; the file then has its old content, or the new
+    if only forcing the directory failed.
+    """
+    temporary = path + TEMPORARY_SUFFIX
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            disk.unlink(temporary)  # from a process that crashed
+        fd = disk.open(temporary, create=True)
+        try:
+            write_all(disk, fd, [content], 0)
+            disk.fdatasync(fd)
+        finally:
+            disk.close(fd)
+        disk.replace(temporary, path)
+        disk.sync_directory(os.path.dirname(path) or ".")
+    except OSError as error:
+        raise StorageError.wrap(error, path, "cannot replace") from error
+
+
+def ensure_file(disk: Disk, path: str, content: bytes) -> None:
+    """As `replace_file`, unless the file has this content: then only its name is forced."""
+    try:
+        is_stored = has_content(path, content)
+        if is_stored:
+            disk.sync_directory(os.path.dirname(path) or ".")
+    except OSError as error:
+        raise StorageError.wrap(error, path, "cannot read") from error
+    if not is_stored:
+        replace_file(disk, path, content)

@@ -1,0 +1,1 @@
+"""Objects by key: how formats and mirrors read and write."""
