@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from acqstream.arrays.axis_order import TIME, Z
 from acqstream.arrays.even_spacing import MIN_TIMES, even_distance, even_times, has_moved
 from acqstream.arrays.placed_values import PlacedValues
 from acqstream.arrays.stage_affine import StageAffine, find_affine
@@ -18,7 +19,6 @@ from acqstream.arrays.stage_reading import StageReading
 from acqstream.model.axes import AxisValue
 from acqstream.model.finite_number import finite_number
 
-TIME, Z = "time", "z"
 UM, SECOND = "um", "s"
 Distance = tuple[float, str]
 """Distance of two items that are stored side by side, and its unit: um for lengths, s for times, "" if unknown."""

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from acqstream.arrays.axis_order import COLUMN, POSITION, ROW
-from acqstream.arrays.frame_space import TIME, ImageKey, Readings, SpaceEvidence, Z
+from acqstream.arrays.axis_order import COLUMN, POSITION, ROW, TIME, Z
+from acqstream.arrays.frame_space import ImageKey, Readings, SpaceEvidence
 from acqstream.arrays.stage_reading import StageReading, stage_reading
 from acqstream.errors import DatasetError
 from acqstream.model.axes import Axes, AxisValue
