@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.arrays.axis_order import COLUMN, POSITION, ROW, TILE_AXES
+from acqstream.arrays.axis_order import COLUMN, POSITION, ROW, TILE_AXES, TIME
 from acqstream.arrays.channel_looks import CHANNEL, channel_name
 from acqstream.arrays.frame_array import FrameArray
-from acqstream.arrays.frame_space import SECOND, TIME, UM, FrameSpace, ImageKey, Place, SpaceEvidence, frame_space
+from acqstream.arrays.frame_space import SECOND, UM, FrameSpace, ImageKey, Place, SpaceEvidence, frame_space
 from acqstream.arrays.image_places import IMAGE_AXES
 from acqstream.arrays.mosaic import Canvas, Side, TileRun
 from acqstream.arrays.selection import as_slice

@@ -31,7 +31,7 @@ class PageFiles:
 
 def load_page_files() -> PageFiles:
     """Read all files of the page."""
-    folder = files("acqstream.web") / "page"
+    folder = files("acqstream.web") / "page" / "static"
     found: dict[str, PageFile] = {}
     for entry in folder.iterdir():
         kind = _TYPES.get(entry.name[entry.name.rfind(".") :])
