@@ -12,24 +12,50 @@ from typing import Any
 import numpy as np
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.axis_order import (
+from acqstream.arrays.axis_index import PlannedAxis, are_own_places, checked_axis, in_order, plan_places
+from acqstream.arrays.frame_array import AxisPlan, axis_plans
+from acqstream.arrays.mosaic import Canvas, Side, planned_canvas
+from acqstream.description.image_positions import position_names
+from acqstream.description.space import SECOND, UM, FrameSpace, frame_space
+from acqstream.errors import DatasetError
+from acqstream.model.axes import (
     COLUMN,
     PICTURE_AXES,
     POSITION,
     ROW,
     TILE_AXES,
     TIME,
+    Axes,
+    AxisValue,
     Z,
     axis_order,
     stored_axis_order,
 )
-from acqstream.arrays.axis_values import AxisPlan, axis_plans
-from acqstream.arrays.frame_space import SECOND, UM, FrameSpace, frame_space
-from acqstream.arrays.mosaic import Canvas, Side, planned_canvas
-from acqstream.arrays.position_names import position_names
-from acqstream.arrays.stored_places import PlannedAxis, are_own_places, checked_axis, in_order, plan_places
-from acqstream.errors import DatasetError
-from acqstream.model.axes import Axes, AxisValue
+
+# The rule by which an array announces the indices of the axis that it grows along: for mirrors and viewers. Pure.
+#
+# Other software sees no zeros where data will come: the last index is announced when all its frames are there, earlier
+# ones when a frame of a later index has come.
+
+
+def growing_axis(sizes: Mapping[str, int]) -> str | None:
+    """The axis that an array grows along: time, else z, else the first other one with more than one item.
+
+    sizes: planned ones by axis, slowest first, 0 for unknown. None for an array of one frame.
+    """
+    longer = [name for name, size in sizes.items() if size != 1]
+    for name in (TIME, Z):
+        if name in longer:
+            return name
+    return longer[0] if longer else None
+
+
+def announced_size(seen: int, came: int, needed: int) -> int:
+    """The size to announce along the growing axis.
+
+    seen: one more than the last index of any frame; came: frames of that index; needed: frames that it has at the end.
+    """
+    return seen if came >= needed else seen - 1
 
 
 @dataclass(frozen=True, slots=True)

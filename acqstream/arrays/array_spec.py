@@ -10,13 +10,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from acqstream.arrays.axis_order import POSITION
-from acqstream.arrays.channel_looks import ChannelLook
-from acqstream.arrays.frame_space import UM, Coordinates, OwnSpacing, StageAxes
-from acqstream.arrays.image_places import NO_PLACES, ImagePlaces
-from acqstream.arrays.placed_values import PlacedValues
+from acqstream.description.channels import ChannelLook
+from acqstream.description.image_positions import NO_PLACES, ImagePlaces
+from acqstream.description.space import UM, Coordinates, OwnSpacing, StageAxes
+from acqstream.description.spacing import PlacedValues
 from acqstream.grid.block_sizes import reduced_shape
-from acqstream.model.axes import AxisValue
+from acqstream.model.axes import POSITION, AxisValue
 
 Position = tuple[int, ...]
 """Position of a chunk in the grid: an item per axis, in the order of the axes, from 0."""

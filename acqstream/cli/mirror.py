@@ -21,7 +21,7 @@ from acqstream.cli.output import print_json, progress_bar
 from acqstream.errors import ConfigError, DatasetLocked
 from acqstream.model.units import count_text, size_text
 from acqstream.model.view_spec import LOG_VIEW_KINDS, ViewSpec
-from acqstream.web.shell_word import shell_word
+from acqstream.web.page.viewer_links import shell_word
 
 if TYPE_CHECKING:
     from acqstream.mirrors.comparison import Comparison

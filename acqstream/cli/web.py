@@ -42,9 +42,8 @@ def web(  # noqa: PLR0913 - one parameter per option
     """
     if find_spec("aiohttp") is None:
         raise ConfigError(f"web needs more packages: {install_command('web')}")
-    from acqstream.web.token_file import read_or_make_token
     from acqstream.web.web_server import run_server
-    from acqstream.web.web_settings import VIEWER_ORIGINS, WebLimits, WebSettings
+    from acqstream.web.web_settings import VIEWER_ORIGINS, WebLimits, WebSettings, read_or_make_token
 
     start_logging(log)
     settings = WebSettings(

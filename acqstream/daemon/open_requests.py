@@ -13,14 +13,13 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from acqstream.arrays.axis_order import TILE_AXES
-from acqstream.arrays.frame_space import not_understood
 from acqstream.daemon.acquisition import ActiveAcquisition, Peer
 from acqstream.daemon.acquisition_views import AcquisitionViews, LeftOut
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.daemon.kept_settings import kept_settings
 from acqstream.daemon.resources import Resources
+from acqstream.description.space import not_understood
 from acqstream.errors import (
     AcquisitionRefused,
     ConfigError,
@@ -37,6 +36,7 @@ from acqstream.log.state_file import DatasetState, read_receipt, read_state
 from acqstream.mirrors.chunk_plan import Budget, has_separate_tiles
 from acqstream.mirrors.view_kinds import check_request, check_view, mirror_format
 from acqstream.model.acquisition_spec import AcquisitionSpec
+from acqstream.model.axes import TILE_AXES
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import SpaceLevel

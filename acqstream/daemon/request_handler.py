@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from acqstream.arrays.frame_space import not_understood
 from acqstream.daemon.acquisition import ActiveAcquisition, Peer
 from acqstream.daemon.acquisition_registry import AcquisitionRegistry
 from acqstream.daemon.announcer import Announcer
@@ -23,6 +22,7 @@ from acqstream.daemon.open_requests import OpenRequests
 from acqstream.daemon.resources import Resources
 from acqstream.daemon.shutdown_file import ShutdownFile
 from acqstream.daemon.welcome import welcome
+from acqstream.description.space import not_understood
 from acqstream.errors import AcqStreamError, AcquisitionRefused, FrameRefused, ProtocolError
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import DaemonStatus

@@ -39,7 +39,7 @@ class WebProcess:
         self,
         config: DaemonConfig,
         endpoints: Sequence[str],
-        command: Sequence[str] = (sys.executable, "-P", "-m", "acqstream.web.web_child"),
+        command: Sequence[str] = (sys.executable, "-P", "-m", "acqstream.web.web_server"),
     ) -> None:
         self._command = [*command, json.dumps(_settings(config, endpoints))]
         self._is_wanted = config.web

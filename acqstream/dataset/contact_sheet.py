@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.arrays.channel_looks import CHANNEL, ChannelLook, contrast_of
-from acqstream.dataset.dataset import Dataset
-from acqstream.dataset.level_choice import small_array
-from acqstream.dataset.optional import import_optional
+from acqstream.dataset.dataset import Dataset, small_array
+from acqstream.dataset.level_array import import_optional
+from acqstream.description.channels import CHANNEL, ChannelLook, contrast_of
 from acqstream.errors import ConfigError, DatasetError, UnsupportedFeature
 from acqstream.model.axes import AxisValue
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from acqstream.dataset.level_array import LevelArray
-from acqstream.dataset.optional import import_optional
-from acqstream.dataset.source import LevelSource
+from acqstream.arrays.level_layout import LevelSource
+from acqstream.dataset.level_array import LevelArray, import_optional
 from acqstream.errors import UnsupportedFeature
 
 if TYPE_CHECKING:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import operator
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, Protocol, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.arrays.channel_looks import ChannelLook
-from acqstream.dataset.follow import follow_keys
+from acqstream.arrays.level_layout import Source, X, Y
 from acqstream.dataset.frame_source import NDTiffSource
 from acqstream.dataset.level import Level
-from acqstream.dataset.opening import open_source
-from acqstream.dataset.source import Source
+from acqstream.dataset.level_array import LevelArray
+from acqstream.dataset.sources import open_source
+from acqstream.description.channels import ChannelLook
 from acqstream.errors import DatasetError, FileMissing, UnsupportedFeature, WaitTimeout
+from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.model.axes import AxisValue
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.state import AcquisitionState
@@ -28,6 +29,58 @@ from acqstream.storage.files.url_path import as_path
 if TYPE_CHECKING:
     import dask.array
     import xarray
+
+
+# New frames of a growing dataset, as they are published.
+
+
+class Followed(Protocol):
+    """A level of a dataset that may still have to appear; `name` is for errors.
+
+    failure is the error of the view that made the level, if it failed before the end, as of the last refresh.
+    """
+
+    name: str
+    failure: str
+
+    def refresh(self) -> bool:
+        """Look for new frames; False if no frame will come after those seen now."""
+
+    def reader(self) -> NDTiffReader | None:
+        """The reader of the level; None while the level is missing."""
+
+
+def follow_keys(
+    followed: Followed, timeout_s: float | None, poll_s: float, *, replaced: bool = False
+) -> Iterator[dict[str, AxisValue]]:
+    """Every key once, from the first frame on, in order of arrival, until the writer has ended.
+
+    replaced: a key comes again whenever its frame was written again. Raises TimeoutError when no new frame came
+    within timeout_s of the last one, DatasetError if the level never appeared, or its view failed.
+    """
+    seen = 0
+    last_news = time.monotonic()
+    while True:
+        looked = time.monotonic()  # before the refresh: the next one sees frames that come while this program pauses
+        writing = followed.refresh()
+        reader = followed.reader()
+        count = len(reader) if reader is not None else 0  # after the state: another thread may have refreshed meanwhile
+        if reader is not None and count > seen:
+            rows = range(seen, count)
+            yield from map(reader.key, rows) if replaced else reader.keys(rows)
+            seen = count
+            last_news = time.monotonic()  # after the yields: the consumer's own time does not count
+        elif followed.failure:
+            raise DatasetError(f"{followed.name} is incomplete: the view that makes it failed {followed.failure}")
+        elif not writing:
+            if reader is None:
+                raise DatasetError(f"{followed.name}: the level is missing")
+            return
+        elif timeout_s is not None and looked - last_news >= timeout_s:
+            raise TimeoutError(f"{followed.name}: no new frame within {timeout_s} s after frame {seen}; not complete")
+        else:
+            time.sleep(poll_s)
+
 
 DEFAULT_POLL_S = 0.02
 _OPEN_POLL_S = 0.05
@@ -277,3 +330,51 @@ def _key(axes: Mapping[str, AskedValue] | None, more_axes: Mapping[str, AskedVal
 
 def _plain(value: AskedValue) -> AxisValue:
     return str(value) if isinstance(value, str) else operator.index(value)
+
+
+# Arrays of all levels for one view, and the choice of a level for a small picture.
+
+
+MIN_SIDE = 240
+"""Pixels of the longer side of a picture that a small picture is made of, at least."""
+
+
+def level_arrays(dataset: Dataset, fixed: Mapping[str, AxisValue]) -> list[LevelArray]:
+    """The full resolution, and the same part of the levels below that have its axes; `fixed` axes have one value."""
+    full = dataset.levels[0]
+    layout = full.source.layout()
+    for name, value in fixed.items():
+        layout = layout.at(name, value)
+    arrays = [LevelArray(full.source, layout, fixed)]
+    for level in dataset.levels[1:]:
+        if not level.item_count or level.axes != layout.axes:
+            break
+        lower = layout.in_level(level.source.layout(), factors_between(full, level))
+        arrays.append(LevelArray(level.source, lower, fixed))
+    return arrays
+
+
+def small_array(dataset: Dataset, fixed: Mapping[str, AxisValue], min_side: int = MIN_SIDE) -> LevelArray:
+    """The part that the full resolution shows, from the lowest level with `min_side` pixels and all outer positions."""
+    arrays = level_arrays(dataset, fixed)
+    return arrays[_small_level(arrays, min_side)]
+
+
+def small_factors(dataset: Dataset, min_side: int) -> dict[str, int]:
+    """Items of the full resolution that an item of `small_array` covers, by axis; nothing is fixed."""
+    level = _small_level(level_arrays(dataset, {}), min_side)
+    return factors_between(dataset.levels[0], dataset.levels[level])
+
+
+def _small_level(arrays: Sequence[LevelArray], min_side: int) -> int:
+    for number in reversed(range(len(arrays))):
+        sides = [len(axis.values) for axis in arrays[number].layout.pixels[:2]]
+        if max(sides, default=0) >= min_side and arrays[number].values == arrays[0].values:
+            return number
+    return 0
+
+
+def factors_between(full: Level, level: Level) -> dict[str, int]:
+    """Items of one level that an item of another one covers, by axis."""
+    above, below = full.source.factors, level.source.factors
+    return {name: below.get(name, 1) // above.get(name, 1) for name in {*above, *below, Y, X}}

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.arrays.axis_order import axis_order
-from acqstream.arrays.channel_looks import CHANNEL, ChannelLook
-from acqstream.dataset.first_frames import FrameLooks
-from acqstream.dataset.frame_level import FrameLevel
+from acqstream.description.channels import CHANNEL, ChannelLook
 from acqstream.formats.ndtiff.mirror_records import read_records
 from acqstream.formats.ndtiff.reader import NDTiffReader
-from acqstream.model.axes import AxisValue
+from acqstream.frames.frame_description import FrameLooks
+from acqstream.frames.frame_region import FrameLevel
+from acqstream.model.axes import AxisValue, axis_order
 from acqstream.model.metadata import time_in_text
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.state import AcquisitionState

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.arrays.frame_space import UM_BY_UNIT, Place
+from acqstream.arrays.level_layout import LevelAddress, LevelSource, Missing, Spacing, X, Z
 from acqstream.arrays.selection import Selection, as_numpy, expand
 from acqstream.dataset.dask_arrays import to_dask
 from acqstream.dataset.level_array import LevelArray
-from acqstream.dataset.reopened import reopened
-from acqstream.dataset.source import LevelAddress, LevelSource, Missing, Spacing, X, Z
+from acqstream.dataset.sources import reopened
 from acqstream.dataset.xarray_arrays import to_xarray
+from acqstream.description.space import UM_BY_UNIT, Place
 from acqstream.model.axes import AxisValue
 
 if TYPE_CHECKING:

@@ -9,14 +9,29 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Collection, Sequence
+from importlib import import_module
 from typing import Any
 
 from numpy.typing import NDArray
 
+from acqstream.arrays.level_layout import LevelAxis, LevelLayout, LevelSource
 from acqstream.arrays.selection import Selection, as_numpy, expand
-from acqstream.dataset.reopened import reopened
-from acqstream.dataset.source import LevelAxis, LevelLayout, LevelSource
+from acqstream.dataset.sources import reopened
+from acqstream.errors import ConfigError
+from acqstream.extras import install_command
 from acqstream.model.axes import AxisValue
+
+# Libraries that only some uses of a dataset need.
+
+
+def import_optional(module: str, extra: str) -> Any:
+    """Import a module. Raises ConfigError with the command that installs the extra."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        text = f"{module} is needed for this and cannot be imported ({error}): {install_command(extra)}"
+        raise ConfigError(text) from error
+
 
 _AT_0 = range(1)
 

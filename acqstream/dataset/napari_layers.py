@@ -8,11 +8,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from acqstream.arrays.channel_looks import CHANNEL, ChannelLook, contrast_of, display_range
-from acqstream.dataset.dataset import Dataset
+from acqstream.arrays.level_layout import C
+from acqstream.dataset.dataset import Dataset, level_arrays, small_array
 from acqstream.dataset.level_array import LevelArray
-from acqstream.dataset.level_choice import level_arrays, small_array
-from acqstream.dataset.source import C
+from acqstream.description.channels import CHANNEL, ChannelLook, contrast_of, display_range
 from acqstream.model.axes import AxisValue
 
 LayerData = tuple[Any, ...]

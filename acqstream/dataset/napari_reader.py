@@ -9,8 +9,7 @@ from typing import Any
 
 from acqstream.dataset.dataset import open_dataset
 from acqstream.dataset.napari_layers import LayerData, image_layers, widen_ranges
-from acqstream.dataset.napari_live import start_timer
-from acqstream.dataset.napari_newest import NewestFrame
+from acqstream.dataset.napari_live import NewestFrame, start_timer
 from acqstream.errors import AcqStreamError
 from acqstream.formats.registry import find_format
 from acqstream.storage.files.url_path import as_path

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.arrays.axis_order import POSITION
-from acqstream.arrays.frame_space import UM
+from acqstream.arrays.level_layout import C, LevelSource
 from acqstream.dataset.dask_arrays import dask_array_of
-from acqstream.dataset.level_array import LevelArray
-from acqstream.dataset.optional import import_optional
-from acqstream.dataset.source import C, LevelSource
-from acqstream.model.axes import AxisValue
+from acqstream.dataset.level_array import LevelArray, import_optional
+from acqstream.description.space import UM
+from acqstream.model.axes import POSITION, AxisValue
 
 if TYPE_CHECKING:
     import xarray

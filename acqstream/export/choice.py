@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from acqstream.dataset.source import LevelAxis, LevelLayout
+from acqstream.arrays.level_layout import LevelAxis, LevelLayout
 from acqstream.errors import ConfigError
 from acqstream.model.axes import AxisValue
 

@@ -8,10 +8,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from acqstream.arrays.level_layout import LevelLayout, LevelSource, X, Y
 from acqstream.dataset.dataset import Dataset, open_dataset
-from acqstream.dataset.level_array import LevelArray
-from acqstream.dataset.optional import import_optional
-from acqstream.dataset.source import LevelLayout, LevelSource, X, Y
+from acqstream.dataset.level_array import LevelArray, import_optional
 from acqstream.errors import ConfigError, DatasetError, DatasetExists, UnsupportedFeature
 from acqstream.export.choice import chosen
 from acqstream.export.frame_references import frame_references

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from acqstream.dataset.frame_level import FrameLevel
-from acqstream.dataset.frame_rows import frame_rows
-from acqstream.dataset.source import LevelLayout, LevelSource
+from acqstream.arrays.level_layout import LevelLayout, LevelSource
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.export.blocks import Box
 from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.frames.frame_region import FrameLevel
+from acqstream.frames.frame_rows import frame_rows
 from acqstream.storage.files.url_path import is_remote
 
 USE_COPY = "export it with --copy"

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from acqstream.arrays.level_layout import LevelSource
 from acqstream.dataset.level_array import LevelArray
-from acqstream.dataset.source import LevelSource
 from acqstream.dataset.xarray_arrays import coordinates, dimension_names
 from acqstream.model.metadata import TIME_KEY, capture_time
 

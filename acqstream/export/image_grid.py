@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from acqstream.dataset.source import LevelAxis
+from acqstream.arrays.level_layout import LevelAxis
 from acqstream.model.axes import AxisValue
 
 _ROLES = {"time": "T", "t": "T", "channel": "C", "c": "C", "z": "Z"}

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from datetime import UTC, datetime
 
-from acqstream.arrays.axis_order import POSITION, TILE_AXES
-from acqstream.arrays.channel_looks import channel_looks
-from acqstream.arrays.frame_space import UM, Place
-from acqstream.arrays.image_places import IMAGE_AXES
-from acqstream.arrays.position_names import position_names
-from acqstream.arrays.stage_reading import StageReading, stage_reading
+from acqstream.arrays.level_layout import LevelAxis, Spacing, X, Y, Z
 from acqstream.dataset.dataset import Dataset
 from acqstream.dataset.level_array import LevelArray
-from acqstream.dataset.source import LevelAxis, Spacing, X, Y, Z
+from acqstream.description.channels import channel_looks
+from acqstream.description.image_positions import IMAGE_AXES, position_names
+from acqstream.description.space import UM, Place
+from acqstream.description.stage import StageReading, stage_reading
 from acqstream.export.image_grid import ORDER, ImageGrid
 from acqstream.export.ome_document import OmeChannel, OmeImage, OmePixels, OmePlane
 from acqstream.formats.ome_zarr.wells import find_wells
-from acqstream.model.axes import AxisValue
+from acqstream.model.axes import POSITION, TILE_AXES, AxisValue
 
 _LAST_SECOND = 4e9  # of dates that are believed
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from acqstream.arrays.stage_reading import stage_reading
-from acqstream.dataset.frame_level import FrameLevel
-from acqstream.dataset.frame_rows import stored_frames
-from acqstream.dataset.optional import import_optional
-from acqstream.dataset.source import LevelLayout, LevelSource
+from acqstream.arrays.level_layout import LevelLayout, LevelSource
+from acqstream.dataset.level_array import import_optional
+from acqstream.description.stage import stage_reading
 from acqstream.errors import ConfigError, UnsupportedFeature
+from acqstream.frames.frame_region import FrameLevel
+from acqstream.frames.frame_rows import stored_frames
 from acqstream.model.axes import AxisValue
 from acqstream.model.finite_number import finite_number
 from acqstream.model.metadata import AXES_KEY

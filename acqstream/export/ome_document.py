@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from acqstream.arrays.frame_space import S_BY_UNIT, UM_BY_UNIT
+from acqstream.description.space import S_BY_UNIT, UM_BY_UNIT
 from acqstream.errors import UnsupportedFeature
 from acqstream.formats.ome_zarr.wells import row_number
 

@@ -15,8 +15,8 @@ from typing import IO, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.arrays.level_layout import LevelAxis
 from acqstream.dataset.level_array import LevelArray
-from acqstream.dataset.source import LevelAxis
 from acqstream.export.image_grid import ImageGrid
 from acqstream.storage.files.new_file import NewFile
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.axis_order import POSITION
-from acqstream.arrays.channel_looks import ChannelLook
-from acqstream.arrays.frame_space import MAX_COORDINATES, Coordinates, OwnSpacing, Place, StageAxes
-from acqstream.arrays.image_places import IMAGE_AXES, NO_PLACES, ImagePlaces
-from acqstream.arrays.shown_array import note_of_values, read_note_of_values
+from acqstream.arrays.reader_axes import note_of_values, read_note_of_values
+from acqstream.description.channels import ChannelLook
+from acqstream.description.image_positions import IMAGE_AXES, NO_PLACES, ImagePlaces
+from acqstream.description.space import MAX_COORDINATES, Coordinates, OwnSpacing, Place, StageAxes
+from acqstream.model.axes import POSITION
 from acqstream.model.fields import Fields
 from acqstream.model.finite_number import finite_number
 

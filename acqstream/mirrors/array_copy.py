@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.axis_order import stored_axis_order
 from acqstream.errors import DatasetError
 from acqstream.formats.chunk_format import ChunkArrayReader, ChunkFormat, ChunkWriter
 from acqstream.formats.chunk_layout import Plan
@@ -31,6 +30,7 @@ from acqstream.mirrors.saved_mirror import SavedMirror
 from acqstream.mirrors.slab_buffers import SlabBuffers
 from acqstream.mirrors.slab_grid import PICTURE
 from acqstream.mirrors.workers import Workers
+from acqstream.model.axes import stored_axis_order
 from acqstream.storage.files.directory_lock import DirectoryLock
 from acqstream.storage.files.disk import LocalDisk
 from acqstream.storage.stores.data_path import place_of

@@ -13,7 +13,6 @@ from typing import Any
 
 from acqstream.arrays.array_plan import ArrayPlan, check_no_tiles, plan_array, plan_mosaic, planned_spec
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.axis_order import declared_names
 from acqstream.errors import ConfigError, DatasetError
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import Plan
@@ -21,6 +20,7 @@ from acqstream.mirrors.memory_need import MIB, MemoryNeed, keeps_up, memory_need
 from acqstream.mirrors.open_picture import plan_picture
 from acqstream.mirrors.open_shards import OPEN_SHARDS_BYTES
 from acqstream.mirrors.slab_grid import PICTURE, SlabGrid, slab_grids
+from acqstream.model.axes import declared_names
 from acqstream.storage.stores.data_path import place_of
 
 TILES, STITCHED, SEPARATE = "tiles", "stitched", "separate"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.arrays.stage_reading import StageReading, stage_reading
+from acqstream.description.stage import StageReading, stage_reading
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.hsds.reference_layout import COLUMN_UNITS
 from acqstream.formats.ndtiff.reader import NDTiffReader

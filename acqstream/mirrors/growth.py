@@ -10,11 +10,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from acqstream.arrays import announced_size
+from acqstream.arrays import array_plan
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.arrays.axis_order import TILE_AXES, TIME
-from acqstream.arrays.image_places import IMAGE_AXES
+from acqstream.description.image_positions import IMAGE_AXES
 from acqstream.mirrors.slab_grid import SlabGrid
+from acqstream.model.axes import TILE_AXES, TIME
 
 
 def growing_axis(grid: SlabGrid) -> int | None:
@@ -28,7 +28,7 @@ def growing_axis(grid: SlabGrid) -> int | None:
     images = [name for name, size in sizes.items() if name in IMAGE_AXES and size != 1]
     if images and not TILE_AXES.isdisjoint(spec.axes) and sizes.get(TIME, 1) == 1:
         return spec.axes.index(images[0])
-    found = announced_size.growing_axis(sizes)
+    found = array_plan.growing_axis(sizes)
     return None if found is None else spec.axes.index(found)
 
 

@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.axis_order import COLUMN, ROW, TILE_AXES
-from acqstream.arrays.frame_places import FramePlaces
+from acqstream.arrays.axis_index import MAX_POSITION
 from acqstream.arrays.mosaic import Canvas
-from acqstream.arrays.stored_places import MAX_POSITION
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.frames.frame_indices import FramePlaces
 from acqstream.mirrors.slab_grid import PICTURE
-from acqstream.model.axes import Axes
+from acqstream.model.axes import COLUMN, ROW, TILE_AXES, Axes
 
 _MAX_LISTED = 1_000_000
 

@@ -6,12 +6,12 @@ import time
 from collections.abc import Sequence
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.axis_order import Z
-from acqstream.arrays.frame_places import FramePlaces
 from acqstream.arrays.mosaic import Canvas
-from acqstream.dataset.array_space import ArraySpace
 from acqstream.formats.chunk_format import SpaceWriter
 from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.frames.frame_description import ArraySpace
+from acqstream.frames.frame_indices import FramePlaces
+from acqstream.model.axes import Z
 
 _MAX_SHARE = 0.02  # of the time: with thousands of positions, looking and writing take long
 

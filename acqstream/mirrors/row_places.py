@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.frame_places import FramePlaces
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
 from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.frames.frame_indices import FramePlaces
 from acqstream.mirrors.log_frames import LogFrames
 
 

@@ -20,16 +20,16 @@ from acqstream.web.answers import (
     FilePart,
     absent,
     content_tag,
+    matches_tag,
     send,
     tag_of,
 )
-from acqstream.web.byte_range import matches_tag
-from acqstream.web.data_address import PREFIX, BadAddress, DataOptions, name_and_options, parse_options, path_parts
+from acqstream.web.data.data_address import PREFIX, BadAddress, DataOptions, name_and_options, parse_options, path_parts
+from acqstream.web.data.frame_pixels import PixelSource
+from acqstream.web.data.virtual_array import ServedChunk
+from acqstream.web.data.virtual_dataset import ServedArray, ServedDataset
+from acqstream.web.data.virtual_layouts import VIRTUAL_LAYOUTS
 from acqstream.web.file_routes import send_file, send_listing
-from acqstream.web.frame_pixels import PixelSource
-from acqstream.web.served_dataset import ServedArray, ServedDataset
-from acqstream.web.virtual_array import ServedChunk
-from acqstream.web.virtual_layouts import VIRTUAL_LAYOUTS
 from acqstream.web.web_context import CONTEXT, WebContext, plain_path
 
 _XML = "application/xml"

@@ -13,18 +13,17 @@ from typing import Any
 
 from aiohttp import web
 
-from acqstream.arrays.frame_space import UM_BY_UNIT
-from acqstream.dataset.source import X, Y
+from acqstream.arrays.level_layout import X, Y
+from acqstream.description.space import UM_BY_UNIT
 from acqstream.errors import FrameNotFound
 from acqstream.model.axes import AxisValue
 from acqstream.web.answers import NO_CACHE, Body, absent, send
-from acqstream.web.dataset_listing import DatasetEntry, list_datasets
-from acqstream.web.dataset_shelf import DatasetShelf
-from acqstream.web.neuroglancer_state import PUBLIC_CLIENT
-from acqstream.web.page_routes import send_json
-from acqstream.web.page_state import PageState
+from acqstream.web.data.neuroglancer_state import PUBLIC_CLIENT
+from acqstream.web.page.dataset_list import DatasetEntry, list_datasets
+from acqstream.web.page.dataset_shelf import DatasetShelf
+from acqstream.web.page.viewer_links import viewer_lines
+from acqstream.web.page_routes import PageState, send_json
 from acqstream.web.previews import MAX_SIDE, MIN_SIDE, Preview, PreviewRequest
-from acqstream.web.viewer_lines import viewer_lines
 from acqstream.web.web_context import CONTEXT, WebContext
 
 LISTED_S = 2.0  # a list is used again for so long

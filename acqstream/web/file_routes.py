@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from html import escape
 from pathlib import Path
+from urllib.parse import quote
 
 from aiohttp import web
 
@@ -14,9 +16,26 @@ from acqstream.errors import CorruptDataset, StorageError, UnsupportedFeature
 from acqstream.storage.files.boundary import Boundary
 from acqstream.storage.files.read_file import ReadFile, is_absent
 from acqstream.web.answers import BYTES, JSON, Body, FilePart, absent, content_tag, send, tag_of
-from acqstream.web.folder_listing import CONTENT_TYPE, MAX_LISTED, POLICY, listing_page
-from acqstream.web.served_folders import leads_out
+from acqstream.web.data.dataset_folders import leads_out
 from acqstream.web.web_context import CONTEXT
+
+# A page that lists a folder: for people who paste an address, and for software that looks whether a folder exists.
+
+
+CONTENT_TYPE = "text/html"
+POLICY = "default-src 'none'; frame-ancestors 'none'"
+MAX_LISTED = 10_000
+
+
+def listing_page(raw_path: str, names: Iterable[str]) -> bytes:
+    """The page of the folder at a path, as it came in the request. Names of folders end with "/"."""
+    base = raw_path.rstrip("/")
+    links = []
+    for name in names:
+        target = escape(f"{base}/{quote(name)}", quote=True)
+        links.append(f'<li><a href="{target}">{escape(name)}</a></li>')
+    return f"<!doctype html><meta charset=utf-8><title>folder</title><ul>{''.join(links)}</ul>".encode()
+
 
 _SERVED_DOT_FILES = (".zarray", ".zattrs", ".zgroup", ".zmetadata")
 _JSON_NAMES = re.compile(r"(.*\.json|info|\.z(array|attrs|group|metadata))")

@@ -20,11 +20,11 @@ from urllib.parse import quote, unquote
 from aiohttp import web
 
 from acqstream.errors import UnknownFormat
-from acqstream.web import neuroglancer_follower
 from acqstream.web.answers import JSON, NO_CACHE, Body, FilePart, absent, content_tag, send, tag_of
-from acqstream.web.data_address import DataOptions, data_path
+from acqstream.web.data import neuroglancer_follower
+from acqstream.web.data.data_address import DataOptions, data_path
+from acqstream.web.data.neuroglancer_state import PUBLIC_CLIENT, state_url, viewer_state
 from acqstream.web.file_routes import open_file
-from acqstream.web.neuroglancer_state import PUBLIC_CLIENT, state_url, viewer_state
 from acqstream.web.web_context import CONTEXT, WebContext, plain_path
 
 MAX_VIEWERS = 4  # processes, one for each dataset that is looked at

@@ -10,7 +10,11 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
+
+from acqstream.web.answers import content_tag
 
 _TAG = re.compile(r"<[a-z][a-z0-9]*(?: [^<>]*)?>")
 _DATA = re.compile(r' data-(text|show|share|word|list|item)="([a-z_]+)"')
@@ -54,3 +58,39 @@ def _filled(body: str, texts: Mapping[str, Any], items: Mapping[str, str]) -> st
 def _word(value: object) -> str:
     """A value as the page's script writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# The files of the page, read once from the package: no request makes up a path.
+
+
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+
+
+@dataclass(frozen=True, slots=True)
+class PageFile:
+    """A file as it is sent. tag: a quoted entity tag."""
+
+    content: bytes
+    content_type: str
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class PageFiles:
+    """The template of the page, and its other files by name."""
+
+    template: PageTemplate
+    by_name: Mapping[str, PageFile]
+
+
+def load_page_files() -> PageFiles:
+    """Read all files of the page."""
+    folder = files("acqstream.web") / "page" / "static"
+    found: dict[str, PageFile] = {}
+    for entry in folder.iterdir():
+        kind = _TYPES.get(entry.name[entry.name.rfind(".") :])
+        if kind is not None:
+            content = entry.read_bytes()
+            found[entry.name] = PageFile(content, kind, content_tag(content))
+    template = PageTemplate((folder / "index.html").read_text(encoding="utf-8"))
+    return PageFiles(template, found)

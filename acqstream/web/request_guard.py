@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from acqstream.errors import AcqStreamError, FrameNotFound, StorageError, UnknownFormat
-from acqstream.web.access_rules import (
+from acqstream.web.request_gate import GateClosed
+from acqstream.web.web_context import CONTEXT, WebContext
+from acqstream.web.web_settings import (
     TOKEN_COOKIE,
     allowed_origin,
     bearer_token,
@@ -17,8 +19,6 @@ from acqstream.web.access_rules import (
     split_token,
     token_cookie,
 )
-from acqstream.web.request_gate import GateClosed
-from acqstream.web.web_context import CONTEXT, WebContext
 
 logger = logging.getLogger("acqstream.web")
 

@@ -13,14 +13,13 @@ from typing import ParamSpec, TypeVar
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from acqstream.web.access_rules import split_token
 from acqstream.web.connection_watch import ConnectionWatch
 from acqstream.web.daemon_feed import DaemonFeed
+from acqstream.web.data.dataset_folders import ServedFolders
+from acqstream.web.data.virtual_dataset import OpenDatasets
 from acqstream.web.metrics import WebMetrics
 from acqstream.web.request_gate import RequestGate
-from acqstream.web.served_dataset import OpenDatasets
-from acqstream.web.served_folders import ServedFolders
-from acqstream.web.web_settings import WebSettings
+from acqstream.web.web_settings import WebSettings, split_token
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -3,35 +3,134 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import json
 import logging
 import os
 import signal
 import socket
+import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CollectorRegistry
 
-from acqstream.errors import ConfigError
-from acqstream.storage.platform import STOP_SIGNALS, keep_large_blocks, session_signals
+from acqstream.errors import AcqStreamError, ConfigError
+from acqstream.extras import install_command
+from acqstream.storage.patient_output import never_wait_for_output
+from acqstream.storage.platform import STOP_SIGNALS, child_process, keep_large_blocks, session_signals
 from acqstream.storage.platform.capabilities import go_last, has_local_sockets
 from acqstream.storage.socket_names import take_over
 from acqstream.web.app import make_app
 from acqstream.web.connection_watch import ConnectionWatch
 from acqstream.web.daemon_feed import feeding
-from acqstream.web.malformed_requests import LOGGERS, MalformedRequests
+from acqstream.web.data.dataset_folders import ServedFolders
+from acqstream.web.data.virtual_dataset import OpenDatasets
 from acqstream.web.metrics import WebMetrics
 from acqstream.web.request_gate import RequestGate
-from acqstream.web.served_dataset import OpenDatasets
-from acqstream.web.served_folders import ServedFolders
 from acqstream.web.web_context import WebContext
-from acqstream.web.web_settings import LOOPBACK, WebSettings
+from acqstream.web.web_settings import LOOPBACK, VIEWER_ORIGINS, WebLimits, WebSettings, read_or_make_token
+
+# The web face as a child process of the daemon.
+#
+# `acqstream.daemon.web_process` starts `python -m acqstream.web.web_server SETTINGS SOCKET PARENT`, SETTINGS in JSON.
+# The process ends when the socket is closed. Exit codes: 0 in order, 78 the settings cannot work.
+
 
 logger = logging.getLogger("acqstream.web")
+
+EXIT_CONFIGURATION = 78
+
+
+def settings_of(values: Mapping[str, Any]) -> WebSettings:
+    """The settings that the daemon sends. Raises ConfigError, StorageError."""
+    token_file, neuroglancer, rate = values["token_file"], values["neuroglancer"], values["read_mb_s"]
+    return WebSettings(
+        data=Path(values["data"]),
+        address=values["address"],
+        port=values["port"],
+        endpoint=values["endpoint"],
+        hosts=tuple(values["hosts"]),
+        origins=(*VIEWER_ORIGINS, *values["origins"]),
+        token=read_or_make_token(Path(token_file), for_group=True) if token_file else "",
+        neuroglancer=Path(neuroglancer) if neuroglancer else None,
+        limits=WebLimits(read_bytes_per_s=None if rate is None else int(rate * 1e6)),
+    )
+
+
+def main() -> None:
+    """Run the process. Ctrl-C and SIGTERM go to the whole process group, but the daemon decides when to end."""
+    never_wait_for_output()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for number in child_process.ignored_signals():
+        signal.signal(number, signal.SIG_IGN)
+    child_process.follow_parent(sys.argv[3])
+    child_process.yield_to_parent()
+    try:
+        if find_spec("aiohttp") is None:
+            raise ConfigError(f"web needs more packages: {install_command('web')}")
+
+        settings = settings_of(json.loads(sys.argv[1]))
+        with child_process.adopt_connection(sys.argv[2]) as connection:
+            run_server(settings, lambda url: logger.info("web: serving at %s", url), connection)
+    except AcqStreamError as error:
+        logger.error("%s", error)  # noqa: TRY400 - no traceback: the text says all
+        sys.exit(EXIT_CONFIGURATION if isinstance(error, ConfigError) else 1)
+
+
+if __name__ == "__main__":
+    main()
+
+
+# What the log says of errors that any client can cause: how many, not what they held, which may be a token.
+
+
+LOGGERS = ("aiohttp.server", "asyncio")
+_INTERVAL_S = 60.0
+_MALFORMED = "requests could not be parsed"
+_NO_DESCRIPTORS = "connections could not be accepted for want of descriptors (`ulimit -n`)"
+
+
+class MalformedRequests(logging.Filter):
+    """A filter for LOGGERS: one line of a kind at first, then at most one each minute. Other errors pass."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._counts: dict[str, int] = {}
+        self._next_s: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return False for a record that is only counted; the others are changed."""
+        kind = _kind_of(record.exc_info[1] if record.exc_info else None)
+        if kind is None:
+            return True
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+        now_s = self._clock()
+        if now_s < self._next_s.get(kind, now_s):
+            return False
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+        record.msg, record.args = f"%d {kind} since the last such line", (self._counts[kind],)
+        record.exc_info = record.exc_text = None
+        self._counts[kind], self._next_s[kind] = 0, now_s + _INTERVAL_S
+        return True
+
+
+def _kind_of(error: BaseException | None) -> str | None:
+    if isinstance(error, HttpProcessingError):
+        return _MALFORMED
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return _NO_DESCRIPTORS
+    return None
+
 
 _BACKLOG = 128
 _LINGER_S = 0.5  # for the rest of a request that was refused

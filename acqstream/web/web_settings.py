@@ -2,10 +2,60 @@
 
 from __future__ import annotations
 
+import hmac
+import os
+import re
+import secrets
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
+from acqstream.errors import ConfigError, FileMissing, StorageError
+from acqstream.storage.files.atomic_file import write_private
+from acqstream.storage.files.boundary import distrust
+from acqstream.storage.files.small_file import read_small_file
 from acqstream.storage.memory_limit import MIB, usable_memory_bytes
+from acqstream.storage.platform import exposure
+
+# The file with the token of the web face.
+
+
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{16,200}")
+_MAX_BYTES = 1024
+_GROUP_MODE = 0o640
+
+
+def read_or_make_token(path: Path, *, for_group: bool = False) -> str:
+    """The token in a file, which is made if it is missing: for its owner, or for its owner and group.
+
+    Raises ConfigError for a file that every user of the PC can read or replace, or that holds no token; StorageError.
+    """
+    if stranger := distrust(path):
+        raise ConfigError(f"token file {path}: {stranger}; name one in a folder of your own")
+    try:
+        content = read_small_file(path, _MAX_BYTES)
+    except FileMissing:
+        return _make(path, for_group=for_group)
+    problem = exposure(path)
+    if problem:
+        raise ConfigError(f"token file: {problem}")
+    token = content.decode("ascii", "replace").strip()
+    if not _TOKEN.fullmatch(token):
+        raise ConfigError(f"token file {path}: expected 16 to 200 letters, digits, _ and -; delete it to get a new one")
+    return token
+
+
+def _make(path: Path, *, for_group: bool) -> str:
+    token = secrets.token_urlsafe(24)
+    try:
+        write_private(path, token.encode() + b"\n")
+        if for_group:
+            os.chmod(path, _GROUP_MODE)
+    except OSError as error:
+        raise StorageError.wrap(error, str(path), "write the token file") from error
+    return token
+
 
 DEFAULT_PORT = 5280
 LOOPBACK = "127.0.0.1"
@@ -77,3 +127,77 @@ class WebSettings:
 def is_loopback(host: str) -> bool:
     """Return True for the names and numbers of this machine itself; host: without port and brackets."""
     return host in ("localhost", "::1") or (host.startswith("127.") and host.replace(".", "").isdecimal())
+
+
+# Rules for who may read answers: Host, Origin and token of a request. Pure.
+#
+# The Host rule stops DNS rebinding: a page of a stranger can make its own name lead to 127.0.0.1, but its requests
+# carry that name. The Origin rule keeps other web pages from reading what a browser on this machine may fetch.
+
+
+_HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+)(:(?P<port>[0-9]{1,5}))?")
+_TOKEN_PATH = re.compile(r"/t/(?P<token>[^/?]+)(?=[/?]|$)")
+TOKEN_COOKIE = "acqstream_token"
+_BEARER = "bearer "
+
+
+def host_name(header: str) -> str:
+    """The name in a Host header, in lower case, without port and brackets; "" for one that is not valid."""
+    match = _HOST.fullmatch(header)
+    return match["name"].strip("[]").lower() if match else ""
+
+
+def token_cookie(host: str) -> str:
+    """The name of the cookie with the token: one for each port, as browsers tell no ports of a host apart."""
+    match = _HOST.fullmatch(host)
+    return f"{TOKEN_COOKIE}_{(match['port'] if match else None) or 80}"
+
+
+def is_known_host(header: str, own_address: str, hosts: Collection[str]) -> bool:
+    """Return True if a request addresses this server by one of its names.
+
+    own_address: the address at which the request arrived; "" for a local socket. The port may be another one: tunnels
+    change it.
+    """
+    name = host_name(header)
+    return bool(name) and (is_loopback(name) or name == own_address.lower() or name in {host.lower() for host in hosts})
+
+
+def allowed_origin(origin: str | None, host: str, origins: Collection[str]) -> str:
+    """The value of Access-Control-Allow-Origin for a request; "" for a page that may not read the answer.
+
+    host: the Host header. Pages of this server, of other ports of loopback, and of `origins` may.
+    """
+    if not origin or origin == "null":
+        return "*" if origin and "*" in origins else ""
+    try:
+        parts = urlsplit(origin)
+        name = (parts.hostname or "").lower()
+    except ValueError:
+        return ""
+    is_plain = origin.isascii() and "@" not in origin and f"{parts.scheme}://{parts.netloc}" == origin
+    if "*" in origins or origin in origins or not is_plain:
+        return origin if "*" in origins or origin in origins else ""
+    is_own = parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
+    return origin if is_own or (parts.scheme == "http" and is_loopback(name)) else ""
+
+
+def split_token(raw_path: str) -> tuple[str, str]:
+    """The token at the begin of a path (`/t/TOKEN/data/...`) and the path after it; "" without one."""
+    match = _TOKEN_PATH.match(raw_path)
+    if match is None:
+        return "", raw_path
+    return unquote(match["token"]), raw_path[match.end() :] or "/"
+
+
+def bearer_token(authorization: str) -> str:
+    """The token of an Authorization header; "" for other kinds."""
+    return authorization[len(_BEARER) :].strip() if authorization.lower().startswith(_BEARER) else ""
+
+
+def is_token_shown(token: str, shown: Collection[str]) -> bool:
+    """Return True if one of the shown tokens is the right one. Takes the same time wherever they differ."""
+    expected = token.encode()
+    # Every one is compared: stopping at the first would tell by its time which one was right.
+    results = [hmac.compare_digest(one.encode("utf-8", "replace"), expected) for one in shown]
+    return any(results)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acqstream.arrays.announced_size import announced_size, growing_axis
+from acqstream.arrays.array_plan import announced_size, growing_axis
 
 
 @pytest.mark.parametrize(

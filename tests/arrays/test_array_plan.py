@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.arrays.array_plan import ArrayPlan, check_no_tiles, plan_array
-from acqstream.arrays.axis_values import axis_plans
-from acqstream.arrays.frame_array import frame_array
-from acqstream.arrays.frame_places import FramePlaces
-from acqstream.arrays.shown_array import shown_axes
+from acqstream.arrays.frame_array import axis_plans, frame_array
+from acqstream.arrays.reader_axes import shown_axes
 from acqstream.errors import DatasetError
+from acqstream.frames.frame_indices import FramePlaces
 from acqstream.model.axes import AxisValue
 from tests.arrays.test_frame_array import seen_in
 

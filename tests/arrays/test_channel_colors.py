@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acqstream.arrays.channel_colors import channel_color
+from acqstream.description.channels import channel_color
 
 BLUE, CYAN, GREEN, YELLOW, ORANGE, RED, MAGENTA, WHITE = (
     *("4393ff", "50d0ff", "00ff00", "ffe27c", "ff8020", "ff3040", "f03cf4", "ffffff"),

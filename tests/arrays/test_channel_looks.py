@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from acqstream.arrays.channel_looks import ChannelLook, Limits, channel_looks, display_range, settings_of
+from acqstream.description.channels import ChannelLook, Limits, channel_looks, display_range, settings_of
 from acqstream.model.axes import AxisValue
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.arrays.even_spacing import even_distance
+from acqstream.description.spacing import even_distance
 
 
 def tolerance(distance: float) -> float:

@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.arrays.axis_order import axis_order, stored_axis_order
-from acqstream.arrays.axis_values import AxisPlan, axis_plans
-from acqstream.arrays.frame_array import FrameArray, frame_array
-from acqstream.model.axes import AxisValue
+from acqstream.arrays.frame_array import AxisPlan, FrameArray, axis_plans, frame_array
+from acqstream.model.axes import AxisValue, axis_order, stored_axis_order
 
 NAMES = ("time", "position", "channel", "z", "angle", "round")
 VALUES = st.one_of(st.integers(-5, 40), st.sampled_from(["DAPI", "GFP", "Cy5"]))

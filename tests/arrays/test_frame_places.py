@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.arrays.array_plan import ArrayPlan
-from acqstream.arrays.frame_places import FramePlaces
-from acqstream.arrays.key_columns import KeyColumn
-from acqstream.arrays.stored_places import plan_places
+from acqstream.arrays.axis_index import KeyColumn, plan_places
 from acqstream.errors import DatasetError
+from acqstream.frames.frame_indices import FramePlaces
 
 AXES = ("time", "channel", "z")
 VALUES = {

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from acqstream.arrays.frame_space import ImageKey, SpaceEvidence, frame_space
-from acqstream.arrays.stage_reading import StageReading, stage_reading
+from acqstream.description.space import ImageKey, SpaceEvidence, frame_space
+from acqstream.description.stage import StageReading, stage_reading
 
 
 def stack(step_um: float = 0.3, start_um: float = 5.0, count: int = 6) -> list[tuple[int, StageReading]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from acqstream.arrays.position_names import position_names
+from acqstream.description.image_positions import position_names
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.shown_array import copy_part, in_stored_order, parts_along, shown_axes
+from acqstream.arrays.reader_axes import copy_part, in_stored_order, parts_along, shown_axes
 
 STORED = ("time", "z", "y", "x")
 SHAPE = (2, 3, 4, 5)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from acqstream.arrays.space_evidence import SpaceWitnesses
 from acqstream.errors import CorruptDataset
+from acqstream.frames.frame_description import SpaceWitnesses
 from acqstream.model.axes import Axes, AxisValue
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.arrays.stage_affine import StageAffine, find_affine
+from acqstream.description.stage import StageAffine, find_affine
 
 PLACES = st.floats(-1e5, 1e5)
 

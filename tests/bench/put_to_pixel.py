@@ -25,7 +25,7 @@ from PIL import Image
 import acqstream
 from acqstream.bench.daemon import serving
 from acqstream.bench.http_client import web_server
-from acqstream.web import neuroglancer_follower
+from acqstream.web.data import neuroglancer_follower
 from tests.oracles.neuroglancer_page import _FLAGS
 from tests.oracles.webknossos_package import PYTHON
 from tests.web.browser import BrowserPage

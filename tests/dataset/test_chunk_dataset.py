@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import acqstream
+from acqstream.arrays.level_layout import LevelAxis, pixel_axis
 from acqstream.dataset import dask_arrays
 from acqstream.dataset.level_array import LevelArray
-from acqstream.dataset.source import LevelAxis, pixel_axis
 from acqstream.errors import UnsupportedFeature
 from tests.formats.n5.n5_samples import make_dataset, samples, write_pyramid
 

@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw
 import acqstream
 from acqstream.dataset import contact_sheet
 from acqstream.dataset.contact_sheet import MAX_PICTURES, SIDE, choose_pictures, save_contact_sheet
-from acqstream.dataset.level_choice import small_array
+from acqstream.dataset.dataset import small_array
 from acqstream.errors import ConfigError, DatasetError
 from tests.formats.n5.n5_samples import samples, write_pyramid
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, Folder, image

@@ -15,8 +15,8 @@ import pytest
 
 import acqstream
 from acqstream.dataset import dask_arrays
-from acqstream.dataset.frame_level import FrameLevel
 from acqstream.errors import ConfigError, UnsupportedFeature
+from acqstream.frames.frame_region import FrameLevel
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, Folder, image
 
 dask = pytest.importorskip("dask")

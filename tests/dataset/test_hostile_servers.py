@@ -14,7 +14,7 @@ import pytest
 
 import acqstream
 from acqstream.errors import AcqStreamError, StorageError
-from acqstream.storage.files import url_path
+from acqstream.storage.files import http_session
 from acqstream.storage.files.url_path import RemotePath
 from acqstream.storage.stores.data_path import place_of
 from acqstream.storage.stores.http_store import HttpStore
@@ -116,7 +116,7 @@ def _peak_kib() -> int:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(url_path, "PATIENCE_S", PATIENCE_S)
+    monkeypatch.setattr(http_session, "PATIENCE_S", PATIENCE_S)
 
 
 def _chunks_only(answer: Answer) -> Answer:
@@ -147,7 +147,7 @@ def test_bounds(answer: Answer, which: str) -> None:
 
 def test_slow_but_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     """A long answer has time by its bytes: a slow line is no attack."""
-    monkeypatch.setattr(url_path, "MIN_BYTES_PER_S", 2)
+    monkeypatch.setattr(http_session, "MIN_BYTES_PER_S", 2)
     with _serving(_dripping) as url:
         file = "zarr.json"
         place = RemotePath.of_url(f"{url}/{file}")
@@ -155,7 +155,7 @@ def test_slow_but_alive(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_listing_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(url_path, "MAX_LISTING_BYTES", 2**20)
+    monkeypatch.setattr(http_session, "MAX_LISTING_BYTES", 2**20)
 
     class Listing(http.server.BaseHTTPRequestHandler):
         def log_message(self, *_: object) -> None: ...

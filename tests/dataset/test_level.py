@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 import acqstream
 from acqstream.dataset.dataset import Dataset
-from acqstream.dataset.frame_level import FrameLevel
 from acqstream.dataset.level import Level
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.frames.frame_region import FrameLevel
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
 
 TIMES, CHANNELS = 4, ["b", "a", "c"]

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.dataset import reopened as reopened_module
-from acqstream.dataset.frame_level import FrameLevel
+from acqstream.arrays.level_layout import LevelAxis, LevelLayout, Spacing, pixel_axis
+from acqstream.dataset import sources as reopened_module
 from acqstream.dataset.level_array import LevelArray
-from acqstream.dataset.source import LevelAxis, LevelLayout, Spacing, pixel_axis
 from acqstream.errors import DatasetError
+from acqstream.frames.frame_region import FrameLevel
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, Folder, image
 
 PYRAMID = GOLDEN / "java_pyramid_u16" / "data"
@@ -26,9 +26,9 @@ PYRAMID = GOLDEN / "java_pyramid_u16" / "data"
 @pytest.fixture(autouse=True)
 def _forgets_what_it_reopened() -> Iterator[None]:
     yield
-    for dataset in reopened_module._open.values():
+    for dataset in reopened_module._reopened.values():
         dataset.close()
-    reopened_module._open.clear()
+    reopened_module._reopened.clear()
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_pickled_it_opens_the_dataset_again_with_all_frames(folder: Folder) -> N
         array = ds.levels[0].as_array()
         copy = pickle.loads(pickle.dumps(array))  # noqa: S301
     assert np.array_equal(copy[1, 1], image(5))
-    assert len(reopened_module._open) == 1
+    assert len(reopened_module._reopened) == 1
     with pytest.raises(DatasetError, match="closed"):
         array[...]
 
@@ -135,7 +135,7 @@ def test_no_more_than_a_few_stay_open(tmp_path: Path) -> None:
         with acqstream.open(folder.path) as ds:
             copy = pickle.loads(pickle.dumps(ds.levels[0].as_array()))  # noqa: S301
         assert np.array_equal(copy[0], image(number))
-    assert len(reopened_module._open) == reopened_module.MAX_OPEN
+    assert len(reopened_module._reopened) == reopened_module.MAX_OPEN
 
 
 def test_a_refresh_amid_reading_moves_nothing(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import acqstream
-from acqstream.dataset.level_choice import level_arrays, small_array
+from acqstream.dataset.dataset import level_arrays, small_array
 from tests.formats.n5.n5_samples import make_dataset, samples, write_pyramid
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
 

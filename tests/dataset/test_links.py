@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.dataset.chunk_level import ChunkLevel
+from acqstream.dataset.chunk_source import ChunkLevel
 from acqstream.errors import DatasetError, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.registry import chunk_format

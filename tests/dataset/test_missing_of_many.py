@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.dataset import frame_level
-from acqstream.dataset.source import Missing
+from acqstream.arrays.level_layout import Missing
+from acqstream.frames import frame_region
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
 
 
@@ -28,6 +28,6 @@ def test_many_places_give_what_few_give(tmp_path: Path, monkeypatch: pytest.Monk
             return [array.missing(), array.missing(limit=7), array.missing(np.s_[3:30:4, 1:]), array.missing(np.s_[5])]
 
         few = asked()
-        monkeypatch.setattr(frame_level, "_MANY_PLACES", 0)
+        monkeypatch.setattr(frame_region, "_MANY_PLACES", 0)
         assert asked() == few
         assert len(few[0]) > 100

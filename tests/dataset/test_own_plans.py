@@ -12,7 +12,7 @@ import pytest
 import tifffile
 
 import acqstream
-from acqstream.dataset.source import Spacing
+from acqstream.arrays.level_layout import Spacing
 from acqstream.model.acquisition_spec import AxisSpec
 from tests.export.sample_exports import export
 from tests.log.make_frames import frame_of, write_log

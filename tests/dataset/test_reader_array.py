@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from acqstream.dataset.reader_array import array_of
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
+from acqstream.frames.frame_snapshot import array_of
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
 
 ORDER = ["z", "time"]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.dataset import reopened as reopened_module
+from acqstream.dataset import sources as reopened_module
 from acqstream.errors import ConfigError, DatasetError, StorageError, UnknownFormat
 from acqstream.storage.files.url_path import RemotePath, as_path
 from tests.dataset.web_server import serving
@@ -186,9 +186,9 @@ def test_arrays_go_by_url(memory: Any) -> None:
         copies = [pickle.loads(pickle.dumps(level.as_array())) for level in ds.levels]  # noqa: S301
         for copy, level in zip(copies, ds.levels, strict=True):
             assert np.array_equal(copy[...], level.read())
-    for dataset in reopened_module._open.values():
+    for dataset in reopened_module._reopened.values():
         dataset.close()
-    reopened_module._open.clear()
+    reopened_module._reopened.clear()
 
 
 def test_xarray_opens_urls(memory: Any) -> None:

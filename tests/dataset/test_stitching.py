@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 import acqstream
 from acqstream.arrays.mosaic import Side
 from acqstream.dataset.dataset import Dataset
-from acqstream.dataset.frame_level import FrameLevel
 from acqstream.dataset.level import Level
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.frames.frame_region import FrameLevel
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, Folder, image
 
 TILES = [(-2, 0), (-1, 0), (-1, 1), (0, 3), (1, -1)]  # (row, column): an arbitrary part of 4 x 5

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from acqstream.dataset.source import LevelAxis, LevelLayout, pixel_axis
+from acqstream.arrays.level_layout import LevelAxis, LevelLayout, pixel_axis
 from acqstream.errors import ConfigError
 from acqstream.export.choice import chosen, parse_choices
 

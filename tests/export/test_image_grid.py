@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.dataset.source import LevelAxis
+from acqstream.arrays.level_layout import LevelAxis
 from acqstream.export.image_grid import ImageGrid
 
 NAMES = st.lists(st.sampled_from(["time", "t", "channel", "z", "position", "angle"]), unique=True, max_size=5)

@@ -15,8 +15,8 @@ from acqstream.client.status import fetch_status
 from acqstream.errors import DaemonUnavailable
 from acqstream.monitor.daemon_watch import DaemonWatch
 from acqstream.storage.files.directory_lock import holder_of
-from acqstream.web.health import trouble_of
-from acqstream.web.page_texts import page_texts
+from acqstream.web.app import trouble_of
+from acqstream.web.page.page_texts import page_texts
 from tests.live.daemon_process import DaemonProcess
 from tests.log.make_frames import frame_of, start_log, wait_for
 from tests.waiting import until

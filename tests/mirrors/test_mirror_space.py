@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 import acqstream
-from acqstream.arrays.stage_affine import StageAffine
+from acqstream.description.stage import StageAffine
 from acqstream.mirrors import mirror_tasks, mirror_view
 from acqstream.mirrors.task_runner import TaskRunner
 from acqstream.model.acquisition_spec import AxisSpec

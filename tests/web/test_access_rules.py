@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.web.access_rules import (
+from acqstream.web.web_settings import (
+    VIEWER_ORIGINS,
+    WebSettings,
     allowed_origin,
     bearer_token,
     host_name,
@@ -14,7 +16,6 @@ from acqstream.web.access_rules import (
     is_token_shown,
     split_token,
 )
-from acqstream.web.web_settings import VIEWER_ORIGINS, WebSettings
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.web.byte_range import RangeMissed, matches_tag, parse_range
+from acqstream.web.answers import RangeMissed, matches_tag, parse_range
 
 WHOLE, MISSED = None, "missed"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.web.data_address import (
+from acqstream.web.data.data_address import (
     BadAddress,
     DataOptions,
     data_path,

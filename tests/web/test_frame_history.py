@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.web.frame_history import _AxisGrowth
+from acqstream.frames.frame_snapshot import _AxisGrowth
 
 Blocks = list[list[int]]
 

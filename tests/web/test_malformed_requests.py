@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from acqstream.web.malformed_requests import LOGGERS, MalformedRequests
+from acqstream.web.web_server import LOGGERS, MalformedRequests
 from tests.web.web_process import Site, web_process
 
 TOKEN = "a-token-of-some-length"

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from acqstream.log.log import Log
-from acqstream.web import data_routes, neuroglancer_follower
+from acqstream.web import data_routes
+from acqstream.web.data import neuroglancer_follower
 from tests.log.make_frames import start_log, wait_for, write_log
 from tests.mirrors.mirror_cases import array_of, frames_at, halved, places_of
 from tests.oracles.neuroglancer_page import _FLAGS, BROWSER, NeuroglancerPage, needs_neuroglancer

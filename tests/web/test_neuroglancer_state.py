@@ -9,10 +9,10 @@ from urllib.parse import unquote
 
 import pytest
 
-from acqstream.web import neuroglancer_follower
-from acqstream.web.neuroglancer_follower import merged
+from acqstream.web.data import neuroglancer_follower
+from acqstream.web.data.neuroglancer_follower import merged
+from acqstream.web.data.neuroglancer_state import state_url
 from acqstream.web.neuroglancer_routes import ViewerProcesses
-from acqstream.web.neuroglancer_state import state_url
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import frames_at, places_of
 from tests.web.web_process import web_thread

@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import acqstream
 from acqstream.cli.main import main
-from acqstream.web.request_count import layout_of
+from acqstream.web.app import layout_of
 from acqstream.web.web_settings import WebLimits
 from tests.live.daemon_process import DaemonProcess
 from tests.log.make_frames import frame_of, write_log

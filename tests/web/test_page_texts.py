@@ -9,7 +9,7 @@ import pytest
 
 from acqstream.model.status import AcquisitionStatus, ViewStatus
 from acqstream.monitor.daemon_view import DaemonView, EndedRun
-from acqstream.web.page_texts import (
+from acqstream.web.page.page_texts import (
     clock_text,
     ended_texts,
     forecast_text,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from acqstream.web.picture import BINS, facts_of, jpeg_bytes, small_picture
+from acqstream.web.previews import BINS, facts_of, jpeg_bytes, small_picture
 
 RAMP = np.arange(256 * 256, dtype=np.uint16).reshape(256, 256)
 

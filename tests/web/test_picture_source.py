@@ -15,8 +15,8 @@ import pytest
 
 from acqstream.errors import DatasetError, FrameNotFound, UnknownFormat, UnsupportedFeature
 from acqstream.model.acquisition_spec import TileSpec
-from acqstream.web.dataset_shelf import DatasetShelf
-from acqstream.web.picture_source import ArrayPictures, FramePictures, chosen_axes, open_pictures
+from acqstream.web.page.dataset_shelf import DatasetShelf
+from acqstream.web.page.picture_source import ArrayPictures, FramePictures, chosen_axes, open_pictures
 from tests.log.make_frames import Frame, frame_of, write_log
 
 FRAMES = [
@@ -235,7 +235,7 @@ def test_threads_open_a_dataset_once(tmp_path: Path) -> None:
 
 
 def test_what_was_published_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acqstream.web.dataset_shelf.REFRESH_S", 0.0)
+    monkeypatch.setattr("acqstream.web.page.dataset_shelf.REFRESH_S", 0.0)
     shelf, opened = counted_shelf()
     (folder,) = folders_of(tmp_path, 1)
     for _ in range(3):

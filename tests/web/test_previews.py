@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from acqstream.arrays.channel_looks import ChannelLook
+from acqstream.description.channels import ChannelLook
 from acqstream.errors import CorruptDataset
-from acqstream.web.picture_source import FramePlace
+from acqstream.web.page.picture_source import FramePlace, ThinnedPicture
 from acqstream.web.previews import MAX_IN_PROGRESS, MAX_KEPT_BYTES, Preview, PreviewRequest, Previews
 from acqstream.web.request_gate import GateClosed
-from acqstream.web.thinned_picture import ThinnedPicture
 from tests.waiting import WAIT_S
 
 FOLDER = Path("cells")

@@ -15,9 +15,8 @@ import pytest
 from acqstream.client.keys import make_keys
 from acqstream.errors import ConfigError
 from acqstream.web.connection_watch import ConnectionWatch
-from acqstream.web.token_file import read_or_make_token
 from acqstream.web.web_server import check_settings
-from acqstream.web.web_settings import WebLimits, WebSettings
+from acqstream.web.web_settings import WebLimits, WebSettings, read_or_make_token
 from tests.host_system import make_link
 from tests.live.raw_peer import is_closed
 from tests.waiting import WAIT_S, until
@@ -402,7 +401,7 @@ def test_a_link_in_a_circle_hides_no_dataset(site, data):
 
 
 def test_a_data_directory_that_is_missing_may_come_back(site, data, monkeypatch):
-    monkeypatch.setattr("acqstream.web.served_folders.LISTED_S", 0.0)
+    monkeypatch.setattr("acqstream.web.data.dataset_folders.LISTED_S", 0.0)
     away = data.with_name("away")
     assert site.ask("/data/cells.n5/attributes.json").status == 200
     data.rename(away)

@@ -16,7 +16,7 @@ import acqstream
 from acqstream.integrity.recovery import recover
 from acqstream.log.log import Log
 from acqstream.model.acquisition_spec import AxisSpec, TileSpec
-from acqstream.web.dataset_listing import DAMAGED
+from acqstream.web.page.dataset_list import DAMAGED
 from tests.log.make_frames import Axes, Frame, frame_of, wait_for, write_log
 from tests.mirrors.mirror_cases import halved
 from tests.views.pyramid_cases import finish, pyramid_of, start_tiled, write_tiled

@@ -13,7 +13,7 @@ import tensorstore
 
 import acqstream
 from acqstream.log.log import Log
-from acqstream.web.data_address import DataOptions
+from acqstream.web.data.data_address import DataOptions
 from tests.log.make_frames import Frame, start_log, wait_for, write_log
 from tests.mirrors.mirror_cases import declared, finish, frames_at, places_of, run_of, shuffled
 from tests.web.web_process import Site, web_thread

@@ -18,15 +18,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.model.acquisition_spec import TileSpec
-from acqstream.web import picture_source, thinned_picture
-from acqstream.web.picture_source import ArrayPictures, open_pictures
-from acqstream.web.thinned_picture import (
+from acqstream.web.page import picture_source
+from acqstream.web.page import picture_source as thinned_picture
+from acqstream.web.page.picture_source import (
     MAX_BYTES,
     MAX_CHUNKS,
     MAX_PART_BYTES,
     MAX_PART_CHUNKS,
     MAX_SIDE,
+    ArrayPictures,
     ChunkedPlane,
+    open_pictures,
 )
 from tests.formats.ndtiff.ndtiff_bytes import STACK, Folder, entry
 from tests.log.make_frames import frame_of, write_log

@@ -9,8 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from acqstream.web.shell_word import shell_word
-from acqstream.web.viewer_lines import viewer_lines
+from acqstream.web.page.viewer_links import shell_word, viewer_lines
 
 BASE = "http://127.0.0.1:5280"
 CLIENT = "https://client.example/"

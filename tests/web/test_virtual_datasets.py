@@ -12,7 +12,7 @@ import tensorstore
 from numpy.typing import NDArray
 
 import acqstream
-from acqstream.web.data_address import DataOptions
+from acqstream.web.data.data_address import DataOptions
 from acqstream.web.data_routes import find_object
 from tests.log.make_frames import write_log
 from tests.web.virtual_cases import CASES, SUMMARY, Case

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.web.token_file import read_or_make_token
+from acqstream.web.web_settings import read_or_make_token
 from tests.live.other_user import SERVICE, STRANGER, only_root, result_as, shared_folder
 from tests.web.web_process import web_thread
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from useq import MDASequence
 
-from acqstream.arrays.stage_affine import find_affine
 from acqstream.client import producer
 from acqstream.client.capture_time import CaptureClock
 from acqstream.client.hook_frames import put_frame
@@ -21,6 +20,7 @@ from acqstream.client.pymmcore.pending_events import PendingMDAEvents
 from acqstream.client.pymmcore.run_summary import run_summary
 from acqstream.client.pymmcore.sequence_plan import GridCells, plan_sequence
 from acqstream.client.pymmcore.tile_plan import GridTurn, TilePlan, plan_tiles
+from acqstream.description.stage import find_affine
 from acqstream.errors import AcquisitionFailed, ConfigError
 from acqstream.model.pixel_type import SIGNIFICANT_BITS, pixel_type_of
 from acqstream.model.receipt import Receipt

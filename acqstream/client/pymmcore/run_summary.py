@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from acqstream.arrays.position_names import POSITION_NAMES
 from acqstream.client.pymmcore.sequence_plan import SequencePlan, sequence_parts
+from acqstream.description.image_positions import POSITION_NAMES
 
 if TYPE_CHECKING:
     from useq import MDASequence

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from acqstream.arrays.stage_affine import StageAffine
 from acqstream.client.pymmcore.sequence_plan import Cell, GridCells, SequencePlan, sequence_parts
+from acqstream.description.stage import StageAffine
 
 if TYPE_CHECKING:
     from useq import MDASequence

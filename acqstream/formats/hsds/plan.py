@@ -11,12 +11,12 @@ import math
 from dataclasses import replace
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.axis_order import TIME, Z
 from acqstream.errors import ConfigError
 from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.hsds.hdf_type import type_to_json
 from acqstream.formats.hsds.object_id import MAX_NDIM
 from acqstream.formats.hsds.options import MAX_LEVELS, HsdsOptions
+from acqstream.model.axes import TIME, Z
 
 MAX_CHUNK_BYTES = 1 << 27  # the server caches chunks in 128 MiB
 _PICTURE = ("y", "x")

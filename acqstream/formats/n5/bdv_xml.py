@@ -11,11 +11,11 @@ from typing import Any
 from xml.etree import ElementTree
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.axis_order import TILE_AXES
-from acqstream.arrays.frame_space import Place
+from acqstream.description.space import Place
 from acqstream.errors import CorruptDataset
 from acqstream.formats.n5.axes import COMPONENT
 from acqstream.formats.n5.members import TIME, Numbering, setup_number
+from acqstream.model.axes import TILE_AXES
 
 SUFFIX = ".xml"
 _FORMAT = "bdv.n5"

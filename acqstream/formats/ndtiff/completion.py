@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from acqstream.arrays.axis_order import declared_names
 from acqstream.errors import CorruptDataset, FileMissing, StorageError
 from acqstream.formats.ndtiff.pages import StackPage, read_page, walk_pages
 from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_stack_header
+from acqstream.model.axes import declared_names
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.files.read_file import ReadFile
 from acqstream.storage.files.small_file import parse_json, read_small_file

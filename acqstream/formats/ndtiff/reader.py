@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.arrays.key_columns import KeyColumn
+from acqstream.arrays.axis_index import KeyColumn
 from acqstream.errors import DatasetError, FrameNotFound, StorageError
 from acqstream.formats.ndtiff.axes_texts import MISSING
 from acqstream.formats.ndtiff.columns import FrameTable

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.arrays.key_columns import KeyColumn
+from acqstream.arrays.axis_index import KeyColumn
 from acqstream.formats.ndtiff.columns import FrameTable
 from acqstream.formats.ndtiff.pixels import is_raw, payload_bytes
 

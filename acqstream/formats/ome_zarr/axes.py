@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from acqstream.arrays.axis_order import TIME, Z
 from acqstream.errors import ConfigError
+from acqstream.model.axes import TIME, Z
 
 CHANNEL = "channel"
 SAMPLE = "c"  # colour samples of RGB

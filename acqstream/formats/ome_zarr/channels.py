@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.channel_colors import channel_color
-from acqstream.arrays.channel_looks import display_range
+from acqstream.description.channels import channel_color, display_range
 
 _RGB = ("FF0000", "00FF00", "0000FF", "FFFFFF")
 

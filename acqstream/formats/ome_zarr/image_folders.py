@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from acqstream.arrays.array_spec import Position
-from acqstream.arrays.axis_order import POSITION
 from acqstream.errors import ConfigError
 from acqstream.formats.ome_zarr.axes import image_number, member_of
+from acqstream.model.axes import POSITION
 
 
 @dataclass(frozen=True)

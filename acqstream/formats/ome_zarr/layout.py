@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.arrays.axis_order import POSITION
 from acqstream.errors import ConfigError, CorruptDataset, DatasetExists
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, InPlace, Plan
 from acqstream.formats.ome_zarr import documents as docs
@@ -35,6 +34,7 @@ from acqstream.formats.ome_zarr.shard_index import MISSING, IndexCodec
 from acqstream.formats.ome_zarr.wells import planned_wells, plate_metadata, well_metadata
 from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
 from acqstream.formats.ome_zarr.zarr_json import array_document, parse_array
+from acqstream.model.axes import POSITION
 from acqstream.storage.files.small_file import parse_fields
 from acqstream.storage.stores.store import Capability
 

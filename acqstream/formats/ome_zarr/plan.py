@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.axis_order import TIME, Z
 from acqstream.errors import ConfigError
 from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.ome_zarr.axes import PLANE, split_axes
 from acqstream.formats.ome_zarr.options import MAX_LEVELS, OmeZarrOptions
 from acqstream.formats.ome_zarr.zarr_json import DTYPES, MAX_CHUNK_BYTES
+from acqstream.model.axes import TIME, Z
 
 MAX_IMAGES = 1_000_000
 MAX_RAW_SHARD_BYTES = 512 * 2**20

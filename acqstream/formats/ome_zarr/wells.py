@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.axis_order import POSITION
-from acqstream.arrays.position_names import position_names
+from acqstream.description.image_positions import position_names
+from acqstream.model.axes import POSITION
 
 MAX_ROWS, MAX_COLUMNS = 32, 48  # of a plate with 1536 wells
 _NAMED_ROWS, _NAMED_COLUMNS = 16, 24  # where names alone tell: 384 wells

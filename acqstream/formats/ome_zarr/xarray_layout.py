@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.arrays.axis_order import PICTURE_AXES
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, Plan
 from acqstream.formats.ome_zarr import documents as docs
 from acqstream.formats.ome_zarr.codec import ChunkCodecs
 from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
 from acqstream.formats.ome_zarr.zarr_json import array_document
+from acqstream.model.axes import PICTURE_AXES
 
 IMAGE = "image"
 _COLOUR = "c"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from acqstream.arrays.frame_space import UM_BY_UNIT
+from acqstream.description.space import UM_BY_UNIT
 from acqstream.errors import UnsupportedFeature
 from acqstream.formats.wkw.header import MAX_VOXELS
 from acqstream.formats.wkw.magnification import Magnification, is_power_of_two, magnification_name

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.channel_looks import display_range
-from acqstream.arrays.frame_space import UM_BY_UNIT
+from acqstream.description.channels import display_range
+from acqstream.description.space import UM_BY_UNIT
 from acqstream.formats.watermark_layout import NOTHING, Extent, Rows
 from acqstream.formats.wkw.axes import COMPONENT, plain_name
 from acqstream.formats.wkw.datasource import (

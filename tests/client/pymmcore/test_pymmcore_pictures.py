@@ -10,8 +10,8 @@ import useq
 from pymmcore_plus.mda import MDAEngine
 
 import acqstream
-from acqstream.arrays.stage_affine import StageAffine
 from acqstream.client.pymmcore import streaming
+from acqstream.description.stage import StageAffine
 from tests.waiting import until
 
 SAMPLE = np.random.default_rng(0).integers(0, 60000, (1200, 1200), "u2")  # 1 um a pixel; the middle is at stage (0, 0)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.image_places import ImagePlaces
+from acqstream.description.image_positions import ImagePlaces
 from acqstream.errors import ConfigError, CorruptDataset, DatasetExists
 from acqstream.formats.ome_zarr.axes import image_number, member_of
 from acqstream.formats.ome_zarr.layout import OmeZarrLayout, create_layout

@@ -1,0 +1,1 @@
+"""The frames of a dataset as an array that can be read: once, for readers, web, mirrors and exports."""

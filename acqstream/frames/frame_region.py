@@ -1,0 +1,371 @@
+"""Reads the frames or tiles of one NDTiff level as an array."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import EllipsisType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.arrays.frame_array import FrameArray
+from acqstream.arrays.level_layout import (
+    AxisCoordinates,
+    C,
+    LevelAddress,
+    LevelAxis,
+    LevelLayout,
+    Missing,
+    Spacing,
+    X,
+    Y,
+    Z,
+    even_coordinates,
+    pixel_axis,
+    pixels_at,
+    uneven_coordinates,
+)
+from acqstream.arrays.mosaic import Canvas, Side, TileRun
+from acqstream.arrays.selection import as_slice
+from acqstream.description.channels import CHANNEL, channel_name
+from acqstream.description.image_positions import IMAGE_AXES
+from acqstream.description.space import SECOND, UM, FrameSpace, ImageKey, Place, SpaceEvidence, frame_space
+from acqstream.errors import DatasetError
+from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.frames.frame_description import SpaceWitnesses
+from acqstream.frames.frame_rows import frame_rows, measured_times
+from acqstream.frames.frame_snapshot import array_of, tile_step
+from acqstream.model.axes import COLUMN, POSITION, ROW, TILE_AXES, TIME, AxisValue
+
+_MANY_PLACES, _MOST_PLACES = 4096, 2**28  # of a table of all frames that exist, a byte each
+
+
+class _Piece(NamedTuple):
+    """The part of one frame or tile that a selection takes, and where it goes in the result."""
+
+    position: tuple[int, ...]  # along the outer axes
+    y: TileRun
+    x: TileRun
+    tile: tuple[int, int] | None
+
+
+class FrameLevel:
+    """A LevelSource over the frames or tiles of one level. `full` is the reader of the full resolution.
+
+    Frames are found by the values of their axes, tiles by pixel numbers on the canvas. So a frame in between, or a tile
+    left of the first one, moves nothing.
+    """
+
+    def __init__(
+        self, reader: NDTiffReader, full: NDTiffReader, *, follows_links: bool, is_stitched: bool = True
+    ) -> None:
+        self.reader = reader
+        self._full = full
+        self._follows_links = follows_links
+        self._is_stitched = is_stitched
+        self._array: tuple[int, FrameArray] | None = None  # with the number of frames it was made of
+        self._space: tuple[int, FrameSpace] | None = None  # likewise
+
+    @property
+    def path(self) -> Path:
+        return self.reader.path
+
+    @property
+    def title(self) -> str:
+        return self.reader.container.name
+
+    @property
+    def address(self) -> LevelAddress:
+        return LevelAddress(str(self.path.absolute()), 0, self._follows_links, self._is_stitched)
+
+    @property
+    def item_count(self) -> int:
+        """Frames or tiles seen so far; one that was written again counts again."""
+        return len(self.reader)
+
+    @property
+    def is_settled(self) -> bool:
+        return True
+
+    @property
+    def factors(self) -> Mapping[str, int]:
+        return {Y: 2**self.reader.level, X: 2**self.reader.level}
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The summary metadata, with `path` of the dataset, `level`, `complete` and `missing_frames`."""
+        reader = self.reader
+        return {
+            **reader.summary_metadata,
+            "path": str(reader.container),
+            "level": reader.level,
+            "complete": reader.complete and not reader.making_levels,
+            "missing_frames": self.missing_count,
+        }
+
+    @property
+    def labels(self) -> Mapping[str, Sequence[str]]:
+        channels = self.axis_values().get(CHANNEL, ())
+        names = [channel_name(value, self._full.summary_metadata) for value in channels]
+        return {CHANNEL: names} if names != [str(value) for value in channels] else {}
+
+    @property
+    def places(self) -> tuple[Place | None, ...]:
+        positions = self.axis_values().get(POSITION)
+        if positions is None:
+            return ()
+        places = self._places(self._space_of(SpaceWitnesses(self._full).look()))
+        return tuple(places.get((value,)) for value in positions)
+
+    def place_of(self, values: Mapping[str, AxisValue]) -> Place | None:
+        has_tiles = not TILE_AXES.isdisjoint(self.axis_values())
+        axes = IMAGE_AXES if has_tiles else (POSITION,)
+        if any(axis not in values for axis in axes if axis in self.axis_values()):
+            return None
+        step = tile_step(self._full) if has_tiles else None
+        space = self._space_of(SpaceWitnesses(self._full, axes).look(), step)
+        return self._places(space).get(tuple(values.get(axis) for axis in axes))
+
+    def _places(self, space: FrameSpace) -> Mapping[ImageKey, Place]:
+        canvas = self.frame_array().canvas
+        return space.places_from(canvas.y.origin * self.factors[Y], canvas.x.origin * self.factors[X])
+
+    @property
+    def evidence(self) -> Mapping[str, str]:
+        return self._frame_space().evidence
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        return self._frame_space().warnings
+
+    @property
+    def bits(self) -> int:
+        kind = self._full.stored_frame(0)[1].pixel_type if len(self._full) else None
+        return kind.bits if kind is not None and kind.bits < 8 * kind.sample_bytes else 0
+
+    @property
+    def z_direction(self) -> int:
+        return self._frame_space().z_direction
+
+    @property
+    def missing_count(self) -> int:
+        """Places without a frame or tile; once the dataset is complete, planned ones too."""
+        return self._with_planned_places().place_count - self._count_places()
+
+    def layout(self) -> LevelLayout:
+        array = self.frame_array()
+        canvas = array.canvas
+        samples = array.frame_shape[2:]
+        return LevelLayout(
+            outer=tuple(LevelAxis(name, values, _numbers(values)) for name, values in array.values.items()),
+            pixels=(
+                pixel_axis(Y, canvas.y.origin, canvas.y.size),
+                pixel_axis(X, canvas.x.origin, canvas.x.size),
+                *(pixel_axis(C, 0, size) for size in samples),
+            ),
+            dtype=self.reader.frame_dtype(0),
+            chunk_shape=(*(1 for _ in array.values), canvas.y.step, canvas.x.step, *samples),
+            is_stitched=array.is_stitched,
+        )
+
+    def fitted(self, layout: LevelLayout) -> LevelLayout:
+        rows = {} if layout.is_stitched else frame_rows(self.reader, self.frame_array(), layout)
+        if not rows:
+            return layout
+        row = rows[min(rows)]
+        shape, dtype = self.reader.frame_shape(row), self.reader.frame_dtype(row)
+        sides = tuple(pixel_axis(name, 0, size) for name, size in zip((Y, X, C), shape, strict=False))
+        chunk = (*layout.chunk_shape[: len(layout.outer)], *shape)
+        return replace(layout, pixels=sides, dtype=dtype, chunk_shape=chunk, frame_shape=shape)
+
+    def frame_array(self) -> FrameArray:
+        """The array of the frames seen so far. Raises DatasetError before the first one."""
+        count = len(self.reader)
+        if self._array is None or self._array[0] != count:
+            self._array = (count, array_of(self.reader, is_stitched=self._is_stitched))
+        return self._array[1]
+
+    def axis_values(self) -> dict[str, Sequence[AxisValue]]:
+        return self.layout().values if len(self.reader) else {}
+
+    def spacing(self, axis: str, position: AxisValue | None = None) -> Spacing:
+        """See LevelSource. The centre of the first pixel, or plane, is 0 or its stage place, as in mirrors."""
+        space = self._frame_space()
+        own = {} if position is None else space.own.get(position, {})
+        distance, unit = space.distance(axis)
+        if axis in own or (axis not in (Y, X) and unit != UM):
+            return Spacing(*own.get(axis, (space.starts.get(axis, 0.0), distance, unit)))
+        layout = self.layout() if len(self.reader) else None
+        has_many_places = layout is not None and (layout.is_stitched or not set(IMAGE_AXES).isdisjoint(layout.values))
+        first = None if has_many_places else next(iter(space.places.values()), None)
+        z_um, y_um, x_um = first or (space.starts.get(Z, 0.0), 0.0, 0.0)
+        if axis in (Y, X):
+            pixel, factor = space.pixel_um or 1.0, self.factors[axis]
+            start = (y_um if axis == Y else x_um) + (factor - 1) / 2 * pixel
+            return Spacing(start, factor * pixel, UM if space.pixel_um else "")
+        return Spacing(z_um if axis == Z else space.starts.get(axis, 0.0), distance, unit)
+
+    def coordinates(self, layout: LevelLayout) -> Mapping[str, AxisCoordinates]:
+        known = uneven_coordinates(layout, self._frame_space().coordinates, self.axis_values())
+        found = even_coordinates(layout, self.spacing) | known
+        times = None
+        if not layout.is_stitched:
+            times = measured_times(self.reader, frame_rows(self.reader, self._array_of(layout), layout), layout)
+        if times is not None and TIME in layout.values:
+            found[f"{TIME}_{SECOND}"] = AxisCoordinates(*times, SECOND)
+        return found
+
+    def metadata(self, layout: LevelLayout) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
+        if not layout.is_stitched:
+            for position, row in frame_rows(self.reader, self.frame_array(), layout).items():
+                yield position, self.reader.read_metadata(row)
+
+    def read(self, layout: LevelLayout, ranges: Sequence[range]) -> NDArray[Any]:
+        """See LevelSource. Raises DatasetError naming a frame whose shape or dtype is not that of the layout."""
+        array = self._array_of(layout)
+        shape, count = tuple(map(len, ranges)), len(layout.outer)
+        samples: tuple[slice | EllipsisType, ...] = (..., *map(as_slice, ranges[count + 2 :]))
+        pixels: NDArray[Any] | None = None  # until a frame was read: a damaged index may promise any shape
+        for piece in _pieces(array, layout, ranges):
+            part = self._read_part(array, piece, ranges, layout.dtype)
+            if part is not None:
+                pixels = np.zeros(shape, layout.dtype) if pixels is None else pixels
+                place: tuple[int | slice, ...] = (*piece.position, piece.y.target, piece.x.target)
+                pixels[place] = part if len(samples) == 1 else part[samples]
+        return np.zeros(shape, layout.dtype) if pixels is None else pixels
+
+    def missing(self, layout: LevelLayout, ranges: Sequence[range], limit: int | None) -> Sequence[Missing]:
+        """The axes of frames or tiles; for all of a complete dataset, planned ones too."""
+        array = self._array_of(layout)
+        if [*map(len, ranges)] == [*layout.shape] and self.reader.complete:
+            array = array.with_plan()
+            ranges = [*(range(len(values)) for values in array.values.values()), *ranges[len(layout.outer) :]]
+        return list(itertools.islice(self._absent(array, layout, ranges), limit))
+
+    def _absent(self, array: FrameArray, layout: LevelLayout, ranges: Sequence[range]) -> Iterator[Missing]:
+        outer, places = ranges[: len(layout.outer)], math.prod(map(len, array.values.values()))
+        is_many = math.prod(map(len, outer)) > _MANY_PLACES and places <= _MOST_PLACES and all(map(len, ranges))
+        if is_many and not array.is_stitched:
+            yield from self._absent_of_many(array, outer)
+            return
+        for piece in _pieces(array, layout, ranges):
+            position = _position(piece, ranges)
+            if self._row(array, position, piece.tile) is None:
+                names = zip(array.values.items(), position, strict=True)
+                tile = {} if piece.tile is None else {ROW: piece.tile[0], COLUMN: piece.tile[1]}
+                yield {**{name: values[at] for (name, values), at in names}, **tile}
+
+    def _absent_of_many(self, array: FrameArray, ranges: Sequence[range]) -> Iterator[Missing]:
+        """As `_absent`, of frames, by columns: a byte a place, and no look-up for each."""
+        columns = self.reader.key_columns(range(len(self.reader)))
+        places, has_place = [], np.ones(len(self.reader), np.bool_)
+        for name, values in array.values.items():
+            at, home = {value: place for place, value in enumerate(values)}, array.homes.get(name)
+            of_value = [at.get(home if value is None else value, -1) for value in columns[name].values]  # type: ignore[arg-type]
+            places.append(np.array(of_value, np.int64)[columns[name].positions])
+            has_place &= places[-1] >= 0
+        is_there = np.zeros([len(values) for values in array.values.values()], np.bool_)
+        is_there[tuple(place[has_place] for place in places)] = True
+        absent = ~is_there[np.ix_(*ranges)]
+        for flat in np.flatnonzero(absent).tolist():
+            position = np.unravel_index(flat, absent.shape)
+            picked = zip(array.values.items(), ranges, position, strict=True)
+            yield {name: values[chosen[int(at)]] for (name, values), chosen, at in picked}
+
+    def _read_part(
+        self, array: FrameArray, piece: _Piece, ranges: Sequence[range], dtype: np.dtype[np.generic]
+    ) -> NDArray[Any] | None:
+        """The pixels of a piece (Y, X[, 3]), or None if the frame is not stored."""
+        row = self._row(array, _position(piece, ranges), piece.tile)
+        if row is None:
+            return None
+        expected = (array.frame_shape, dtype)
+        actual = (self.reader.frame_shape(row), self.reader.frame_dtype(row))
+        if actual != expected:
+            raise DatasetError(
+                f"{self.path}: frame {self.reader.key(row)} has shape {actual[0]} and dtype {actual[1]}, the first "
+                f"frame {expected[0]} and {expected[1]}: read it with read_frame"
+            )
+        rows = piece.y
+        if rows.stop - rows.first == expected[0][0]:
+            frame = self.reader.read_pixels(row)
+        else:
+            frame = self.reader.read_rows(row, rows.first, rows.stop)
+        return frame[rows.inside, piece.x.source]
+
+    def _row(self, array: FrameArray, position: Sequence[int], tile: tuple[int, int] | None) -> int | None:
+        """The row of the frame or tile at a position; the last one where frames with other axes lie there too."""
+        rows = (self.reader.find(key) for key in array.keys_at(position, tile))
+        return max((row for row in rows if row is not None), default=None)
+
+    def _array_of(self, layout: LevelLayout) -> FrameArray:
+        """The array of a layout, which may have other values than the frames have now, but no other axes."""
+        array = self.frame_array()
+        if [*array.values] != [*layout.values]:
+            raise DatasetError(
+                f"{self.path}: axes changed from {list(layout.values)} to {list(array.values)} since the array was made"
+            )
+        array = replace(array, values=layout.values)
+        if layout.frame_shape in ((), array.frame_shape):
+            return array
+        height, width, *_ = layout.frame_shape
+        return replace(array, canvas=Canvas(Side(height), Side(width)), frame_shape=layout.frame_shape)
+
+    def _with_planned_places(self) -> FrameArray:
+        """The array with all places that should have a frame: after the end of the run also planned ones."""
+        array = self.frame_array()
+        return array.with_plan() if self.reader.complete else array
+
+    def _count_places(self) -> int:
+        """Number of places that have a frame or tile."""
+        array = self.frame_array()
+        if not array.homes:
+            return self.reader.count_full_keys()
+        keys = self.reader.keys()  # frames that lack an axis may share a place with others
+        places = ((array.place(key), key.get(ROW), key.get(COLUMN)) for key in keys)
+        return len({place if array.is_stitched else place[0] for place in places if place[0] is not None})
+
+    def _frame_space(self) -> FrameSpace:
+        """Distances, units and the first place: the same in all levels, and in mirrors of the dataset.
+
+        Reads metadata of a few frames, again after the dataset has grown.
+        """
+        count = len(self._full)
+        if self._space is None or self._space[0] != count:
+            self._space = (count, self._space_of(SpaceWitnesses(self._full).look(has_places=False)))
+        return self._space[1]
+
+    def _space_of(self, evidence: SpaceEvidence, step: Sequence[int] | None = None) -> FrameSpace:
+        return frame_space(self._full.declared_axes, self._full.summary_metadata, evidence, step, self.axis_values())
+
+
+def _pieces(array: FrameArray, layout: LevelLayout, ranges: Sequence[range]) -> Iterator[_Piece]:
+    """The parts of frames or tiles that fill the positions `ranges`, last axis fastest."""
+    if not all(map(len, ranges)):
+        return
+    count, canvas = len(layout.outer), array.canvas
+    side_y, side_x = Side(canvas.y.step, canvas.y.crop), Side(canvas.x.step, canvas.x.crop)
+    y_axis, x_axis = layout.pixels[:2]
+    down, across = pixels_at(y_axis, ranges[count]), pixels_at(x_axis, ranges[count + 1])
+    for position in itertools.product(*(range(len(positions)) for positions in ranges[:count])):
+        for y in side_y.runs(down):
+            for x in side_x.runs(across):
+                if array.is_stitched:
+                    yield _Piece(position, y, x, (y.tile, x.tile))
+                elif y.tile == x.tile == 0:
+                    yield _Piece(position, y, x, None)
+
+
+def _position(piece: _Piece, ranges: Sequence[range]) -> tuple[int, ...]:
+    """Position of the frame of a piece along the outer axes of the layout."""
+    return tuple(positions[at] for positions, at in zip(ranges, piece.position, strict=False))
+
+
+def _numbers(values: Sequence[AxisValue]) -> Sequence[int] | None:
+    """Frames that lie side by side are one item apart, whatever their integers; names have no distance."""
+    return range(len(values)) if all(isinstance(value, int) for value in values) else None

@@ -1,0 +1,1 @@
+"""Datasets over HTTP: an address becomes an object of a container, real or virtual."""

@@ -1,0 +1,291 @@
+"""An open dataset of frames, its snapshots, and the virtual datasets made of them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import re
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from acqstream.arrays.array_plan import planned_spec
+from acqstream.arrays.array_spec import ArraySpec
+from acqstream.description.channels import CHANNEL
+from acqstream.errors import ConfigError, CorruptDataset, DatasetError
+from acqstream.formats.ndtiff import FORMAT
+from acqstream.formats.ndtiff.completion import dataset_id
+from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.frames.array_cache import LevelCache
+from acqstream.frames.frame_description import ArraySpace, FrameLooks
+from acqstream.frames.frame_snapshot import FrameHistory, PlacedArray
+from acqstream.model.axes import TIME, Z
+from acqstream.storage.files.boundary import following_links
+from acqstream.web.data.data_address import DataOptions
+from acqstream.web.data.frame_pixels import MAX_REDUCED_BYTES, Factors, FramePixels, PixelSource, may_make
+from acqstream.web.data.plate_choice import plate_array
+from acqstream.web.data.virtual_array import ServedChunk, VirtualArray
+from acqstream.web.data.virtual_layouts import VIRTUAL_LAYOUTS, ChunkCut, announce, choose_cut
+
+logger = logging.getLogger("acqstream.web")
+
+REFRESH_S = 0.1  # between looks at the index of a growing dataset
+_PINNED_REFRESH_S = 1.0  # a pinned snapshot needs to know only that its files are still in place
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")  # Python refuses to convert thousands of digits
+_MAX_ARRAYS = 16  # virtual datasets kept for a dataset
+
+
+@dataclass(frozen=True, slots=True)
+class ServedArray:
+    """A virtual dataset of a snapshot. fixed: places along axes that it does not have. Others: see FramePixels."""
+
+    virtual: VirtualArray
+    placed: PlacedArray
+    fixed: Mapping[str, int]
+    factors: Factors
+    pixels: FramePixels
+    n_own: int
+
+    def find(self, place: ServedChunk) -> PixelSource | None:
+        """The frames of a chunk; None if none of them exists."""
+        return self.pixels.find(self.placed, self.fixed, place, self.factors, self.n_own)
+
+
+class ServedDataset:
+    """Opened by the first request for it. Thread safe. Raises as `acqstream.open`."""
+
+    def __init__(self, path: Path, cache: LevelCache) -> None:
+        self.path = path
+        with following_links(False):
+            self._readers: list[NDTiffReader] = FORMAT.open(path)
+        self._full = self._readers[0]
+        self._lock = threading.RLock()
+        self._refreshed_s = time.monotonic()
+        self._is_damage_noted = False
+        self.content_identity = frame_identity(self._full)  # also where frames of one dataset were recorded again
+        self.identity = dataset_id(self._full.container).replace("-", "").lower() or self.content_identity
+        self._pixels = FramePixels(self._readers, cache, f"{self.content_identity} {path.name}")
+        self._history = FrameHistory(self._full)
+        self._looks = FrameLooks(self._full)
+        self._spaces: dict[int, ArraySpace] = {}  # by identity of the places
+        self._arrays: OrderedDict[tuple[object, ...], ServedArray] = OrderedDict()
+
+    @property
+    def reader(self) -> NDTiffReader:
+        """The reader of the full resolution."""
+        return self._full
+
+    @property
+    def count(self) -> int:
+        """Frames published, as of the last refresh."""
+        return len(self._full)
+
+    def refresh(self, *, is_pinned: bool = False) -> None:
+        """Look for new frames, unless that was done a moment ago.
+
+        Raises DatasetError if the dataset was replaced or removed: open it again.
+        """
+        with self._lock:
+            now_s = time.monotonic()
+            if now_s - self._refreshed_s < (_PINNED_REFRESH_S if is_pinned else REFRESH_S):
+                return
+            for reader in self._readers:
+                reader.refresh()
+            while (lower := self._readers[-1].next_level()) is not None:
+                self._readers.append(lower)
+            self._refreshed_s = time.monotonic()
+
+    def array(self, layout: str, options: DataOptions) -> ServedArray | None:
+        """A virtual dataset; None if it does not exist now: other identity, no such frames, axis or value."""
+        with self._lock:
+            generation = options.generation
+            self.refresh(is_pinned=generation is not None and generation <= self.count)
+            count = self.count if generation is None else generation
+            if count > self.count or not self.identity.startswith(options.identity):
+                return None
+            is_final = count == self.count and not self._may_grow()
+            fixed = tuple(sorted(options.fixed.items()))
+            n_own = self._own_levels(count, is_pinned=generation is not None)
+            key = (layout, options.chunk, fixed, count, generation is None, is_final, n_own)
+            found = self._arrays.get(key)
+            if found is None:
+                found = self._make(layout, options, count, n_own, is_final=is_final)
+                if found is None:
+                    return None
+                self._arrays[key] = found
+                if len(self._arrays) > _MAX_ARRAYS:
+                    self._arrays.popitem(last=False)
+            self._arrays.move_to_end(key)
+            return found
+
+    def placed(self, count: int | None = None) -> PlacedArray | None:
+        """The array of the first `count` frames, by default of all; None while it has no complete index."""
+        with self._lock:
+            count = self.count if count is None else count
+            return self._history.at(count, is_final=count == self.count and not self._may_grow())
+
+    def _own_levels(self, count: int, *, is_pinned: bool) -> int:
+        """Number of the dataset's own lower levels that have all of the first `count` frames, and no later one.
+
+        They have no generations: the tiles of a level are written again as more tiles of the full resolution come.
+        """
+        if len(self._readers) == 1:
+            return 0
+        try:
+            if not self._full.levels_state.is_finished:
+                return 0
+            if is_pinned:
+                is_whole = count == self.count and all(reader.complete for reader in self._readers)
+            else:
+                is_whole = not any(reader.writing for reader in self._readers)
+        except CorruptDataset as error:  # levels are made of the frames
+            self._note_damage(error)
+            return 0
+        return len(self._readers) - 1 if is_whole else 0
+
+    def _may_grow(self) -> bool:
+        """True also if the state is damaged: the frames are served, and none of them as the last one."""
+        try:
+            return self._full.writing
+        except CorruptDataset as error:
+            self._note_damage(error)
+            return True
+
+    def _note_damage(self, error: CorruptDataset) -> None:
+        if not self._is_damage_noted:
+            self._is_damage_noted = True
+            logger.warning("the frames of %s are served all the same: %s", self.path, error)
+
+    def _make(self, layout: str, options: DataOptions, count: int, n_own: int, *, is_final: bool) -> ServedArray | None:
+        # What a generation shows never changes, so the end of the run must not change it.
+        is_ended = is_final and options.generation is None
+        placed = self._history.at(count, is_final=is_final, in_order=is_ended)
+        if placed is None:
+            return None
+        kind = VIRTUAL_LAYOUTS[layout]
+        is_swapped = kind.shows_time_as_z and options.fixed.get(Z) == TIME
+        fixed = self._without_z(placed, options.fixed) if is_swapped else _fixed_places(placed, options.fixed)
+        if fixed is None:
+            return None
+        planned = planned_spec(replace(placed.plan, mosaic=placed.mosaic), self._full.summary_metadata)
+        labels = {**planned.labels, **placed.places.labels()}
+        shown = [name for name in planned.axes if name not in fixed]
+        (spaced,) = self._space(placed).look([planned], placed.mosaic)
+        looks = tuple(self._looks.find(placed.values.get(CHANNEL, ())).values())
+        planned = replace(spaced, axis_values=placed.values, looks=looks).of_image(fixed).ordered(shown)
+        values = {name: planned.axis_values[name] for name in planned.axis_values if name in shown}
+        shown_axes = tuple(name for name in planned.shown_axes if name in shown)
+        planned = replace(planned, shown_axes=shown_axes, axis_values=values)
+        sizes = {name: size for name, size in zip(placed.names, placed.sizes, strict=True) if name not in fixed}
+        plate = plate_array(planned, sizes, labels, is_ended=is_ended)
+        cut = replace(self._cut(planned, placed, options, n_own), is_plate=plate is not None)
+        try:
+            virtual_layout = kind.make(plate or planned, cut)
+        except ConfigError as error:
+            raise DatasetError(f"{self.path}: cannot be served as {layout}: {error}") from error
+        virtual_layout = announce(virtual_layout, sizes, labels, self.path.name)
+        if plate is not None:
+            virtual_layout = virtual_layout.with_members([*virtual_layout.plan.members()])
+        virtual = VirtualArray(kind, virtual_layout, self.path.name, is_final)
+        axes = virtual_layout.plan.full.axes
+        y, x = axes.index("y"), axes.index("x")
+        factors = [(level.factors[y], level.factors[x]) for level in virtual_layout.plan.levels]
+        return ServedArray(virtual, placed, fixed, factors, self._pixels, n_own)
+
+    def _without_z(self, placed: PlacedArray, options: Mapping[str, str]) -> dict[str, int] | None:
+        """As `_fixed_places`, with z at the value of the first frame: of all values this one never changes."""
+        if TIME not in placed.names or TIME in options:
+            return None
+        fixed = _fixed_places(placed, {name: text for name, text in options.items() if name != Z})
+        if fixed is None or Z not in placed.names:
+            return fixed
+        first = self._full.key(0).get(Z)
+        at = 0 if first is None else placed.places.index(Z, first)
+        return None if at is None or at >= placed.sizes[placed.names.index(Z)] else {**fixed, Z: at}
+
+    def _cut(self, planned: ArraySpec, placed: PlacedArray, options: DataOptions, n_own: int) -> ChunkCut:
+        sizes = dict(zip(planned.axes, planned.shape, strict=True))
+        item_bytes = planned.dtype.itemsize * sizes.get("c", 1)
+        mosaic = placed.mosaic
+        tile = None if mosaic is None else (mosaic.y.step, mosaic.x.step)
+        cut = choose_cut((sizes["y"], sizes["x"]), item_bytes, tile=tile, side=options.chunk)
+        if mosaic is None:  # a frame that no daemon takes is not read to make levels of it
+            is_large = sizes["y"] * sizes["x"] * item_bytes > MAX_REDUCED_BYTES
+            return replace(cut, n_levels=1) if is_large else cut
+        # Chunks of lower levels of a mosaic are made of many tiles, so without tiles of its own there are fewer levels.
+        n_levels = 1
+        while n_levels < cut.n_levels and may_make(mosaic, cut.sides, n_levels, item_bytes, n_own):
+            n_levels += 1
+        return ChunkCut(cut.sides, n_levels)
+
+    def _space(self, placed: PlacedArray) -> ArraySpace:
+        found = self._spaces.get(id(placed.places))
+        if found is None:
+            self._spaces = {id(placed.places): ArraySpace(self._full, placed.places)}  # of the latest set of axes
+            found = self._spaces[id(placed.places)]
+        return found
+
+
+class OpenDatasets:
+    """The datasets that are open, the least recently used one is closed first. Thread safe."""
+
+    def __init__(self, max_open: int, level_bytes: int) -> None:
+        self._max_open = max_open
+        self.cache = LevelCache(level_bytes)
+        self._lock = threading.Lock()
+        self._open: OrderedDict[Path, ServedDataset] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def get(self, path: Path) -> ServedDataset:
+        """The dataset in a folder. Raises as `acqstream.open`; UnknownFormat while it has no frame."""
+        with self._lock:
+            found = self._open.get(path)
+            if found is None:
+                found = self._open[path] = ServedDataset(path, self.cache)
+                while len(self._open) > self._max_open:
+                    self._open.popitem(last=False)  # its files are closed when the last answer is sent
+            self._open.move_to_end(path)
+            return found
+
+    def drop(self, dataset: ServedDataset) -> None:
+        """Open the dataset again at the next request: it was replaced or removed."""
+        with self._lock:
+            if self._open.get(dataset.path) is dataset:
+                del self._open[dataset.path]
+
+
+def _fixed_places(placed: PlacedArray, fixed: Mapping[str, str]) -> dict[str, int] | None:
+    """The places of the values of OPTIONS; None if an axis or a value does not exist."""
+    found: dict[str, int] = {}
+    for name, text in fixed.items():
+        if name not in placed.names:
+            return None
+        at = placed.places.index(name, text)
+        if at is None and _INTEGER.fullmatch(text):
+            at = placed.places.index(name, int(text))
+        if at is None or at >= placed.sizes[placed.names.index(name)]:
+            return None
+        found[name] = at
+    return found
+
+
+_MAX_FIRST_BYTES = 2**26  # of a first frame that is read
+
+
+def frame_identity(reader: NDTiffReader) -> str:
+    """Hexadecimal digits that another dataset does not have, nor one whose first frame was recorded again."""
+    noted = dataset_id(reader.container).replace("-", "").lower()
+    summary = "" if noted else json.dumps(dict(reader.summary_metadata), sort_keys=True, default=str)
+    found = hashlib.sha256(f"{noted}{summary}".encode())
+    with contextlib.suppress(DatasetError, IndexError):  # no frame yet, or a damaged one
+        if reader.stored_frame(0)[1].payload_bytes <= _MAX_FIRST_BYTES:  # an entry may claim any size
+            found.update(reader.read_pixels(0).tobytes())
+        found.update(reader.metadata_bytes(0))
+    return found.hexdigest()[:32]

@@ -1,0 +1,1 @@
+"""The status page: its words, the list of datasets, small pictures of frames."""

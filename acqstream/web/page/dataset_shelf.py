@@ -1,0 +1,112 @@
+"""Datasets that are open for pictures: a few at a time, the least recently used one is closed first."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from acqstream.errors import AcqStreamError
+from acqstream.web.page.picture_source import PictureSource, open_pictures
+
+REFRESH_S = 0.2
+MAX_OPEN = 16
+
+
+@dataclass(slots=True, eq=False)
+class _Book:
+    source: PictureSource
+    identity: tuple[int, int]  # of the folder: another one may take its name
+    refreshed_at_s: float
+    n_users: int = 0
+    is_closed: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class DatasetShelf:
+    """Lends sources by folder. Thread safe; files are opened and closed by the threads that borrow."""
+
+    def __init__(self, max_open: int = MAX_OPEN, opener: Callable[[Path], PictureSource] = open_pictures) -> None:
+        self._max_open = max_open
+        self._opener = opener
+        self._lock = threading.Lock()  # of the two below and of each book's n_users
+        self._books: OrderedDict[Path, _Book] = OrderedDict()
+        self._opening = threading.Lock()  # one at a time: opening a million frames takes memory
+
+    @contextmanager
+    def borrow(self, folder: Path) -> Iterator[PictureSource]:
+        """The source of a folder, with what was published up to REFRESH_S ago.
+
+        Raises UnknownFormat before the first frame, StorageError, CorruptDataset; FileNotFoundError without a folder.
+        """
+        book = self._take(folder)
+        try:
+            with book.lock:
+                if time.monotonic() - book.refreshed_at_s >= REFRESH_S:
+                    book.source.refresh()
+                    book.refreshed_at_s = time.monotonic()
+            yield book.source
+        finally:
+            self._give_back(book)
+
+    def close(self) -> None:
+        """Close all; those in use when they are given back."""
+        with self._lock:
+            books = [*self._books.values()]
+            self._books.clear()
+        for book in books:
+            self._discard(book)
+
+    def _take(self, folder: Path) -> _Book:
+        status = os.stat(folder)
+        identity = status.st_dev, status.st_ino
+        book = self._known(folder, identity)
+        if book is not None:
+            return book
+        with self._opening:
+            book = self._known(folder, identity)  # another thread may have opened it meanwhile
+            if book is not None:
+                return book
+            book = _Book(self._opener(folder), identity, time.monotonic(), n_users=1)
+            with self._lock:
+                old = self._books.pop(folder, None)
+                self._books[folder] = book
+                surplus = [self._books.popitem(last=False)[1] for _ in range(len(self._books) - self._max_open)]
+            for one in filter(None, [old, *surplus]):
+                self._discard(one)
+            return book
+
+    def _known(self, folder: Path, identity: tuple[int, int]) -> _Book | None:
+        with self._lock:
+            book = self._books.get(folder)
+            if book is None or book.identity != identity:
+                return None
+            self._books.move_to_end(folder)
+            book.n_users += 1
+            return book
+
+    def _give_back(self, book: _Book) -> None:
+        with self._lock:
+            book.n_users -= 1
+            must_close = book.is_closed and not book.n_users
+        if must_close:
+            _close(book)
+
+    def _discard(self, book: _Book) -> None:
+        """Close a book that was taken off the shelf, now or when its last user gives it back."""
+        with self._lock:
+            book.is_closed = True
+            must_close = not book.n_users
+        if must_close:
+            _close(book)
+
+
+def _close(book: _Book) -> None:
+    with contextlib.suppress(AcqStreamError, OSError):  # it only reads
+        book.source.close()
