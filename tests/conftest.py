@@ -31,6 +31,7 @@ MORE_S = 900.0  # of the clock, after the time on a free machine: a busy one get
 END_S = 240.0  # for what comes after the last test
 FALLBACK_S = 100.0  # after the watchdog's last look, for when no Python thread runs any more
 EXIT_HUNG = 3
+MANY_FILES = 100  # of a run whose durations are kept
 # Tests that start daemons or other processes, or go through thousands of faults: not among the quick ones.
 LIVE_PLACES = (
     *("bench/", "docs_clients/", "faults/", "live/", "oracles/", "mirrors/", "views/"),
@@ -156,6 +157,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     from tests.file_scheduling import FileScheduling
 
     return FileScheduling(config, log)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Seconds of each test file, the longest first, in build/durations.txt: where the time of a full run goes."""
+    seconds: dict[str, float] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                file = report.nodeid.partition("::")[0]
+                seconds[file] = seconds.get(file, 0.0) + report.duration
+    if len(seconds) > MANY_FILES:
+        longest = sorted(seconds.items(), key=lambda item: -item[1])
+        folder = ROOT / "build"
+        folder.mkdir(exist_ok=True)
+        (folder / "durations.txt").write_text("".join(f"{s:8.1f} {file}\n" for file, s in longest), encoding="utf-8")
 
 
 def timeout_s(item: pytest.Item) -> float:
