@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.bench.measurement import Measurement, UsageMeter, latency_of, reset_peak_memory
+from acqstream.bench.mirror import PEER_ROLE
 from acqstream.bench.peers import force
 from acqstream.bench.workload import Workload
 
-ROLE = "peer"
 LZ4_SIDE = 32  # of a block of WKW, in voxels
 _IN_FLIGHT = 4  # layers of blocks that tensorstore may be writing
 
@@ -46,17 +46,17 @@ def write_blocks(
         create=True,
     ).result()
     store = store.T  # (z, y, x)
-    under_way: deque[Any] = deque()
+    in_flight: deque[Any] = deque()
     reset_peak_memory()
     meter, started = UsageMeter(os.getpid()), time.perf_counter()
     for first in range(0, workload.frames, depth):
         count = min(depth, workload.frames - first)
         at = first % len(memory)
-        under_way.append(store[first : first + count].write(memory[at : at + count]).commit)
-        if len(under_way) > _IN_FLIGHT:
-            under_way.popleft().result()
-    while under_way:
-        under_way.popleft().result()
+        in_flight.append(store[first : first + count].write(memory[at : at + count]).commit)
+        if len(in_flight) > _IN_FLIGHT:
+            in_flight.popleft().result()
+    while in_flight:
+        in_flight.popleft().result()
     force(folder)
     return peer_measurement(workload, started, meter)
 
@@ -96,5 +96,5 @@ def peer_measurement(workload: Workload, started: float, meter: UsageMeter) -> M
         frames=workload.frames,
         seconds=seconds,
         latency=latency_of([int(seconds * 1e9)]),
-        processes={ROLE: meter.cost()},
+        processes={PEER_ROLE: meter.cost()},
     )

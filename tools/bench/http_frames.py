@@ -1,4 +1,4 @@
-"""Frames and pieces of frames over HTTP: `acqstream bench --web`.
+"""Frames and pieces of frames over HTTP.
 
 A client on loopback reads a finished run from `acqstream web`. CPU seconds are those of the server's process alone.
 Beside it, in the same run, a program that does nothing but send parts of the same file to the same client.
@@ -9,20 +9,17 @@ from __future__ import annotations
 import importlib.util
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
-from pathlib import Path
 
 import psutil
 
-from acqstream.bench.comparison import ROWS, BenchSettings, Observer, bench_folder, bench_report, run_folder
-from acqstream.bench.http_client import CLIENTS, frame_paths, piece_paths, read_frames, sendfile_server, web_server
-from acqstream.bench.http_log import log_beside_clients
-from acqstream.bench.report import BenchReport, Table
+from acqstream.bench.comparison import ROWS, Bench, BenchSettings, Observer, started_bench
+from acqstream.bench.measurement import BenchReport, Figures, Table
 from acqstream.bench.workload import Workload, workload_of
 from acqstream.errors import ConfigError
 from acqstream.extras import install_command
+from bench.http_client import CLIENTS, frame_paths, piece_paths, read_frames, sendfile_server, web_server
+from bench.http_log import log_beside_clients
 
 PIECE_SIDE = 512
 MAX_CPU_S_PER_GB = 0.4
@@ -47,28 +44,23 @@ def run_web_benchmark(settings: BenchSettings, observe: Observer, *, shape: tupl
     settings.pairs times each, then the log of a run beside clients.
     """
     if importlib.util.find_spec("aiohttp") is None:
-        raise ConfigError(f"bench --web needs more packages: {install_command('web')}")
+        raise ConfigError(f"web needs more packages: {install_command('web')}")
     workload = workload_of(shape, "uint16", settings.payload_bytes, settings.max_frames)
-    done, steps = count(), 2 + (1 + len(_KINDS)) * settings.pairs
-
-    def tell(text: str) -> None:
-        observe(text, next(done), steps)
-
-    with bench_folder(settings, 2 * settings.payload_bytes) as folder:
-        finished = _finished_run(settings, folder, workload, tell)
-        return bench_report(settings, tables=[finished, log_beside_clients(settings, folder, workload, tell)])
+    steps = 2 + (1 + len(_KINDS)) * settings.pairs
+    with started_bench(settings, observe, steps, 2 * settings.payload_bytes) as bench:
+        return bench.report(tables=[_finished_run(bench, workload), log_beside_clients(bench, workload)])
 
 
-def _finished_run(settings: BenchSettings, folder: Path, workload: Workload, tell: Callable[[str], None]) -> Table:
-    rows: list[dict[str, str | float | None]] = []
-    with run_folder(folder, "written") as place:
-        tell("writing")
-        ROWS["tcp"].run(place, workload, settings.daemon_memory_mb)
-        data, frame_bytes = place / "data", workload.frame_bytes
+def _finished_run(bench: Bench, workload: Workload) -> Table:
+    rows: list[Figures] = []
+    with bench.run_folder("written") as folder:
+        bench.tell("writing")
+        ROWS["tcp"].run(folder, workload, bench.settings.daemon_memory_mb)
+        data, frame_bytes = folder / "data", workload.frame_bytes
         with web_server(data) as ours, sendfile_server(data, frame_bytes) as least:
-            for _ in range(settings.pairs):
+            for _ in range(bench.settings.pairs):
                 for kind in _KINDS:
-                    tell(kind)
+                    bench.tell(kind)
                     port, process = least if kind == SENDFILE else ours
                     rows.append(_row(kind, _measure(kind, port, process, workload)))
     sides = " x ".join(str(side) for side in workload.shape)
@@ -91,11 +83,11 @@ def _measure(kind: str, port: int, process: psutil.Process, workload: Workload) 
         thread.join()
     wall_s, after = time.perf_counter() - began_s, process.cpu_times()
     if len(counts) < len(paths):
-        raise ConfigError(f"bench --web: {len(paths) - len(counts)} of {len(paths)} requests failed")
+        raise ConfigError(f"web: {len(paths) - len(counts)} of {len(paths)} requests failed")
     return HttpFigures(len(counts), sum(counts), wall_s, after.user + after.system - before.user - before.system)
 
 
-def _row(kind: str, figures: HttpFigures) -> dict[str, str | float | None]:
+def _row(kind: str, figures: HttpFigures) -> Figures:
     gigabytes = figures.payload_bytes / 1e9
     return {
         "row": kind,

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import psutil
 
-from acqstream.bench.child_process import child_command
+from acqstream.bench.child_process import child_command, serve
 from acqstream.bench.comparison import DATASET
 from acqstream.bench.workload import Workload
+from bench.sendfile_peer import answer_with_file
 
 CLIENTS = 2
 _END_S = 10.0
@@ -32,7 +33,7 @@ def web_server(
     arguments = ["web", "--data", str(data), "--port", "0"]
     arguments += [] if endpoint is None else ["--endpoint", endpoint]
     arguments += [] if read_mb_s is None else ["--read-mb-s", str(read_mb_s)]
-    with _server(child_command("daemon", arguments=arguments)) as found:
+    with _server(child_command(serve, arguments=arguments)) as found:
         yield found
 
 
@@ -40,7 +41,7 @@ def web_server(
 def sendfile_server(data: Path, part_bytes: int) -> Iterator[tuple[int, psutil.Process]]:
     """A program that answers with parts of the first stack file below `data` alone: its port and its process."""
     path = min(data.glob(f"{DATASET}/*.tif"))
-    with _server(child_command("sendfile", path=path, part_bytes=part_bytes)) as found:
+    with _server(child_command(answer_with_file, path=path, part_bytes=part_bytes)) as found:
         yield found
 
 

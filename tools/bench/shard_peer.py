@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from acqstream.bench.block_peer import peer_measurement, stacked
 from acqstream.bench.measurement import Measurement, UsageMeter, reset_peak_memory
 from acqstream.bench.peers import force
 from acqstream.bench.workload import Workload
+from bench.block_peer import peer_measurement, stacked
 
 _MINISHARD_BITS = 6  # of a shard, which has 64 minishards then
 _IN_FLIGHT = 2  # whole shards that tensorstore may be writing: more are no faster, and each is in memory
@@ -24,17 +24,17 @@ def write_zarr_shards(folder: Path, workload: Workload, chunk: Sequence[int], sh
     """Tensorstore, Zarr version 3: an array (z, y, x), a shard by one write; until each file and folder is forced."""
     store, depth = _zarr_array(folder, workload, chunk, shard), shard[0]
     memory = stacked(workload, depth)
-    under_way: deque[Any] = deque()
+    in_flight: deque[Any] = deque()
 
     def write() -> None:
         for first in range(0, workload.frames, depth):
             count = min(depth, workload.frames - first)
             at = first % len(memory)
-            under_way.append(store[first : first + count].write(memory[at : at + count]).commit)
-            if len(under_way) > _IN_FLIGHT:
-                under_way.popleft().result()
-        while under_way:
-            under_way.popleft().result()
+            in_flight.append(store[first : first + count].write(memory[at : at + count]).commit)
+            if len(in_flight) > _IN_FLIGHT:
+                in_flight.popleft().result()
+        while in_flight:
+            in_flight.popleft().result()
 
     return _measured(folder, workload, write)
 

@@ -1,8 +1,11 @@
-"""A camera at a steady rate, a little below what can be sustained: `acqstream bench --steady`."""
+"""A camera at a steady rate, a little below what can be sustained."""
 
 from __future__ import annotations
 
 import math
+import time
+from array import array
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,23 +17,21 @@ from acqstream.bench.child_process import started_child, timeout_for
 from acqstream.bench.comparison import (
     DATASET,
     ROWS,
+    Bench,
     BenchSettings,
     Observer,
-    bench_folder,
-    bench_report,
     check_space,
-    run_folder,
+    started_bench,
 )
-from acqstream.bench.daemon import serving, transport_absent, transports_of
-from acqstream.bench.limit import measure_paced_limit
-from acqstream.bench.measurement import latency_of
-from acqstream.bench.producers import PacedTimes
-from acqstream.bench.report import BenchReport, Table
+from acqstream.bench.limit import WRITE_BYTES, fresh_file, prefaulted_memory
+from acqstream.bench.measurement import BenchReport, Figures, Measurement, ProcessCost, Table, latency_of
+from acqstream.bench.producer import transport_absent, transports_of
 from acqstream.bench.workload import Workload, workload_of
 from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES
 from acqstream.log.journal import JOURNAL_NAME
 from acqstream.log.journal_file import read_journal
 from acqstream.storage.platform import FILES
+from bench.paced_producer import PacedTimes, send_paced
 
 _USED_SHARE = 0.85  # of the free space: below, the daemon begins to warn
 _WINDOW_NS = 10**9
@@ -51,48 +52,44 @@ def run_steady_benchmark(settings: BenchSettings, observe: Observer, *, plan: St
     settings.payload_bytes is for the sustainable rate. The paced run is shorter where the disk has no room for it.
     """
     plan = plan or SteadyPlan()
-    transports = transports_of(settings.rows, "--steady")
-    rows: list[dict[str, str | float | None]] = []
-    with bench_folder(settings) as folder:
-        run = _Steady(settings, plan, folder, observe, 3 * len(transports))
+    transports = transports_of(settings.rows, "steady")
+    rows: list[Figures] = []
+    with started_bench(settings, observe, 3 * len(transports)) as bench:
+        run = _Steady(bench, plan)
         for transport in transports:
             reason = transport_absent(transport)
             rows.append({"row": transport, **({"note": reason} if reason else run.figures(transport))})
-    sides = " x ".join(str(side) for side in plan.shape)
-    title = f"{sides} uint16 for {plan.seconds:g} s at {plan.share:g} of the sustainable rate, buffer of 256 MB"
-    note = (
-        "roll-over: from the first frame of a new stack file on, for one second; extra: the slowest way from `put` to "
-        "published in that second less that of other seconds, medians; limit: its slowest write of 8 MiB, paced "
-        "alike, and how late one began at most"
-    )
-    return bench_report(settings, tables=[Table(title=title, rows=tuple(rows), note=note)])
+        sides = " x ".join(str(side) for side in plan.shape)
+        title = f"{sides} uint16 for {plan.seconds:g} s at {plan.share:g} of the sustainable rate, buffer of 256 MB"
+        note = (
+            "roll-over: from the first frame of a new stack file on, for one second; extra: the slowest way from `put` "
+            "to published in that second less that of other seconds, medians; limit: its slowest write of 8 MiB, paced "
+            "alike, and how late one began at most"
+        )
+        return bench.report(tables=[Table(title=title, rows=tuple(rows), note=note)])
 
 
 class _Steady:
     """One running benchmark."""
 
-    def __init__(self, settings: BenchSettings, plan: SteadyPlan, folder: Path, observe: Observer, steps: int) -> None:
-        self._settings = settings
+    def __init__(self, bench: Bench, plan: SteadyPlan) -> None:
+        self._bench = bench
         self._plan = plan
-        self._folder = folder
-        self._observe = observe
-        self._steps = steps
-        self._done = 0
 
-    def figures(self, transport: str) -> dict[str, str | float | None]:
-        self._tell(f"{transport}: sustainable rate")
-        with run_folder(self._folder, transport) as place:
-            workload = workload_of(self._plan.shape, "uint16", self._settings.payload_bytes)
-            sustained = ROWS[transport].run(place, workload, self._settings.daemon_memory_mb)
+    def figures(self, transport: str) -> Figures:
+        self._bench.tell(f"{transport}: sustainable rate")
+        settings = self._bench.settings
+        with self._bench.run_folder(transport) as folder:
+            workload = workload_of(self._plan.shape, "uint16", settings.payload_bytes)
+            sustained = ROWS[transport].run(folder, workload, settings.daemon_memory_mb)
         frames_per_s = self._plan.share * sustained.frames_per_s
         paced = self.paced_workload(frames_per_s)
-        check_space(self._folder, paced.payload_bytes)
-        self._tell(f"{transport}: {paced.frames / frames_per_s:.0f} s at {frames_per_s:,.0f} frames/s")
-        with run_folder(self._folder, transport) as place:
-            times, stacks = self._paced_run(place, transport, paced, frames_per_s)
-        self._tell(f"{transport}: limit, paced alike")
+        check_space(self._bench.folder, paced.payload_bytes)
+        self._bench.tell(f"{transport}: {paced.frames / frames_per_s:.0f} s at {frames_per_s:,.0f} frames/s")
+        times, stacks = self._paced_run(transport, paced, frames_per_s)
+        self._bench.tell(f"{transport}: limit, paced alike")
         rate = paced.frame_bytes * frames_per_s
-        limit, limit_behind_s = measure_paced_limit(self._folder, paced.payload_bytes, rate, STACK_LIMIT_BYTES)
+        limit, limit_behind_s = measure_paced_limit(self._bench.folder, paced.payload_bytes, rate, STACK_LIMIT_BYTES)
         return {
             "sustainable_gb_per_s": sustained.bytes_per_s / 1e9,
             "paced_gb_per_s": rate / 1e9,
@@ -105,30 +102,64 @@ class _Steady:
         }
 
     def paced_workload(self, frames_per_s: float) -> Workload:
-        """For so many seconds, or as many as the disk has room for.
+        """For so many seconds, or as many as fit on the disk.
 
         Nothing is deleted meanwhile: freeing gigabytes can hold up a file system for a second.
         """
         one = Workload(self._plan.shape, "uint16", 1).frame_bytes
-        room = int(FILES.free_bytes(str(self._folder)) * _USED_SHARE) // one
-        return Workload(self._plan.shape, "uint16", max(2, min(math.ceil(frames_per_s * self._plan.seconds), room)))
+        capacity = int(FILES.free_bytes(str(self._bench.folder)) * _USED_SHARE) // one
+        return Workload(self._plan.shape, "uint16", max(2, min(math.ceil(frames_per_s * self._plan.seconds), capacity)))
 
     def _paced_run(
-        self, place: Path, transport: str, workload: Workload, frames_per_s: float
+        self, transport: str, workload: Workload, frames_per_s: float
     ) -> tuple[PacedTimes, NDArray[np.int64]]:
         """The times of all frames, and the number of the stack file of each."""
         timeout_s = timeout_for(workload.payload_bytes) + self._plan.seconds
-        with serving(transport, place, self._settings.daemon_memory_mb) as daemon:
+        with self._bench.daemon(transport, transport) as daemon:
             how = {"endpoint": daemon.endpoint, "name": DATASET, "transport": transport, "frames_per_s": frames_per_s}
-            with started_child("paced producer", timeout_s=timeout_s, workload=workload, **how) as producer:
+            with started_child("paced producer", send_paced, timeout_s, workload=workload, **how) as producer:
                 producer.wait_until_ready()
                 producer.go()
                 times = PacedTimes.from_document(producer.result())
             return times, stack_numbers(daemon.data / DATASET)
 
-    def _tell(self, text: str) -> None:
-        self._observe(text, self._done, self._steps)
-        self._done += 1
+
+def measure_paced_limit(
+    directory: Path, payload_bytes: int, bytes_per_s: float, file_bytes: int
+) -> tuple[Measurement, float]:
+    """The same writes, one in flight, each when it is due at this rate; a new file after `file_bytes`.
+
+    Beside the measurement: by how many seconds a write began too late, at most. Files are created, reserved and forced
+    between the writes, and deleted at the end.
+    """
+    memory = prefaulted_memory()
+    durations_ns = array("q")
+    max_behind_s = 0.0
+    cpu_started_s, started = time.process_time(), time.perf_counter()
+    with ExitStack() as files:
+        for first in range(0, payload_bytes, file_bytes):
+            length = min(file_bytes, payload_bytes - first)
+            target, how = files.enter_context(fresh_file(directory / f"limit-{first}", length, memory))
+            for offset in range(0, target.length, WRITE_BYTES):
+                # Due by the clock, not by the last write: a late write is caught up with, as a camera demands.
+                early_s = started + (first + offset) / bytes_per_s - time.perf_counter()
+                max_behind_s = max(max_behind_s, -early_s)
+                if early_s > 0:
+                    time.sleep(early_s)
+                before_ns = time.perf_counter_ns()
+                target.write(offset)
+                durations_ns.append(time.perf_counter_ns() - before_ns)
+            target.force()
+        seconds = time.perf_counter() - started
+    measurement = Measurement(
+        payload_bytes=payload_bytes,
+        frames=len(durations_ns),
+        seconds=seconds,
+        latency=latency_of(durations_ns),
+        processes={"producer": ProcessCost(time.process_time() - cpu_started_s, None)},
+        note=f"{how}, paced",
+    )
+    return measurement, max_behind_s
 
 
 def put_figures(times: PacedTimes) -> dict[str, float]:

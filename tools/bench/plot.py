@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from acqstream.bench.comparison import BenchSettings, Observer, run_benchmark
-from acqstream.bench.measurement import Spread
-from acqstream.bench.report import LIMIT, BenchReport
+from acqstream.bench.measurement import LIMIT, BenchReport, Spread
 from acqstream.errors import ConfigError
 
 PLOTTED_SITUATIONS = tuple(
@@ -47,11 +46,11 @@ def run_plotted_benchmark(
 def check_plot(path: Path) -> None:
     """Raise ConfigError if `draw` could not write there, or matplotlib is missing: before anything is measured."""
     if path.suffix.lower() not in SUFFIXES:
-        raise ConfigError(f"--plot {path}: the name must end in {' or '.join(SUFFIXES)}")
+        raise ConfigError(f"--out {path}: the name must end in {' or '.join(SUFFIXES)}")
     if not path.parent.is_dir():
-        raise ConfigError(f"--plot {path}: folder {path.parent} does not exist")
+        raise ConfigError(f"--out {path}: folder {path.parent} does not exist")
     if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError("--plot needs matplotlib: pip install matplotlib")
+        raise ConfigError("plot needs matplotlib: pip install matplotlib")
 
 
 def rates_by_size(report: BenchReport) -> dict[str, dict[int, Spread]]:

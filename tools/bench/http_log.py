@@ -1,4 +1,4 @@
-"""Recording at full speed beside clients that read an earlier run over HTTP: a table of `acqstream bench --web`.
+"""Recording at full speed beside clients that read an earlier run over HTTP.
 
 `acqstream web` bounds the rate of its answers; the clients read as fast as it lets them.
 """
@@ -9,22 +9,19 @@ import shutil
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from acqstream.bench.child_process import run_measured
-from acqstream.bench.comparison import DATASET, BenchSettings, run_folder
-from acqstream.bench.daemon import Served, serving, transport_absent, transports_of
-from acqstream.bench.http_client import CLIENTS, frame_paths, read_frames, web_server
-from acqstream.bench.measurement import GIGA, Measurement, spread_of
-from acqstream.bench.report import Table
+from acqstream.bench.comparison import DATASET, Bench, in_order
+from acqstream.bench.measurement import GIGA, Figures, Measurement, Table, spread_of
+from acqstream.bench.producer import Served, send, transport_for
 from acqstream.bench.workload import Workload
-from acqstream.errors import ConfigError
 from acqstream.storage.platform.capabilities import sync_all
+from bench.http_client import CLIENTS, frame_paths, read_frames, web_server
 
-_RECORDED = "recorded"
+_RECORDED, _WITHOUT, _BESIDE = "recorded", "without", "beside"
 READ_MB_S = 50  # the bound while the daemon records; here from the start, as a run of the benchmark lasts seconds
 
 
@@ -36,28 +33,27 @@ class _Recording:
     read_bytes_per_s: float
 
 
-def log_beside_clients(settings: BenchSettings, folder: Path, workload: Workload, tell: Callable[[str], None]) -> Table:
+def log_beside_clients(bench: Bench, workload: Workload) -> Table:
     """Pairs of recordings without and with clients, in turn. Raises ConfigError if there is no transport."""
-    there = [one for one in transports_of(settings.rows, "--web") if not transport_absent(one)]
-    if not there:
-        raise ConfigError("--web needs a transport that this platform has")
-    pairs: list[dict[bool, _Recording]] = []
-    with run_folder(folder, "beside") as place, serving(there[0], place, settings.daemon_memory_mb) as daemon:
-        tell("a run for clients to read")
-        _record(daemon, DATASET, workload, there[0])
+    transport = transport_for(bench.settings.rows, "web")
+    pairs: list[dict[str, _Recording]] = []
+    with bench.daemon(transport, "beside") as daemon:
+        bench.tell("a run for clients to read")
+        _record(daemon, DATASET, workload, transport)
         with web_server(daemon.data, daemon.endpoint, READ_MB_S) as (port, _):
-            for turn in range(settings.pairs):
-                tell("the log without and beside clients")
-                order = (None, port) if turn % 2 == 0 else (port, None)
-                pairs.append({at is not None: _recording(daemon, workload, there[0], at) for at in order})
-    ratio = spread_of([pair[True].log_bytes_per_s / pair[False].log_bytes_per_s for pair in pairs])
-    row: dict[str, str | float | None] = {
-        "row": f"log over {there[0]}",
-        "log_GB_per_s": statistics.median(pair[True].log_bytes_per_s for pair in pairs) / GIGA,
+            for turn in range(bench.settings.pairs):
+                bench.tell("the log without and beside clients")
+                ports = {_WITHOUT: None, _BESIDE: port}
+                order = in_order((_WITHOUT, _BESIDE), turn)
+                pairs.append({name: _recording(daemon, workload, transport, ports[name]) for name in order})
+    ratio = spread_of([pair[_BESIDE].log_bytes_per_s / pair[_WITHOUT].log_bytes_per_s for pair in pairs])
+    row: Figures = {
+        "row": f"log over {transport}",
+        "log_GB_per_s": statistics.median(pair[_BESIDE].log_bytes_per_s for pair in pairs) / GIGA,
         "log_to_without": ratio.median,
         "lowest": ratio.low,
         "highest": ratio.high,
-        "clients_read_MB_per_s": statistics.median(pair[True].read_bytes_per_s for pair in pairs) / 1e6,
+        "clients_read_MB_per_s": statistics.median(pair[_BESIDE].read_bytes_per_s for pair in pairs) / 1e6,
     }
     note = "wanted: 0.95; the clients read frames of an earlier run as fast as the bound of the web face lets them"
     return Table(title=f"the log at full speed beside {CLIENTS} clients over HTTP", rows=(row,), note=note)
@@ -76,7 +72,7 @@ def _recording(daemon: Served, workload: Workload, transport: str, port: int | N
 
 def _record(daemon: Served, name: str, workload: Workload, transport: str) -> Measurement:
     how = {"endpoint": daemon.endpoint, "name": name, "transport": transport}
-    return run_measured("producer", workload.payload_bytes, workload=workload, **how)
+    return run_measured("producer", send, workload.payload_bytes, workload=workload, **how)
 
 
 @contextmanager

@@ -1,21 +1,33 @@
-"""Tiles with and without their levels, and reading them stitched: `acqstream bench --pyramid`."""
+"""Tiles with and without their levels, and reading them stitched."""
 
 from __future__ import annotations
 
 import math
 import statistics
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from acqstream.bench.child_process import started_child, timeout_for
-from acqstream.bench.comparison import DATASET, BenchSettings, Observer, bench_folder, bench_report, run_folder
-from acqstream.bench.daemon import serving, transport_absent, transports_of
-from acqstream.bench.measurement import GIGA, children_cpu_seconds, cpu_seconds, measurement_from
-from acqstream.bench.report import BenchReport, Table
-from acqstream.bench.workload import Workload, workload_of
+from acqstream.bench.comparison import DATASET, Bench, BenchSettings, Observer, started_bench
+from acqstream.bench.measurement import (
+    GIGA,
+    BenchReport,
+    Figures,
+    Table,
+    children_cpu_seconds,
+    cpu_seconds,
+    measurement_from,
+)
+from acqstream.bench.producer import Served, close_complete, open_run, serving, transport_for, wait_for_view
+from acqstream.bench.workload import Workload, run_workload, workload_of
+from acqstream.client.connect import Transport
 from acqstream.dataset.dataset import open_dataset
-from acqstream.errors import ConfigError
+from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec
 
 _LEVELS_SHARE = 1.5  # at most, of the bytes on the disk
 _MIN_REGION = 256
@@ -49,43 +61,71 @@ def run_pyramid_benchmark(
     Raises ConfigError if there is none, or too little space.
     """
     plan = plan or PyramidPlan()
-    there = [one for one in transports_of(settings.rows, "--pyramid") if not transport_absent(one)]
-    if not there:
-        raise ConfigError("--pyramid needs a transport that this platform has")
+    transport = transport_for(settings.rows, "pyramid")
     workload = workload_of(plan.shape, "uint16", settings.payload_bytes)
     steps = 2 * settings.pairs + 1
-    with bench_folder(settings, int(_LEVELS_SHARE * workload.payload_bytes)) as folder:
+    with started_bench(settings, observe, steps, int(_LEVELS_SHARE * workload.payload_bytes)) as bench:
         runs: dict[str, list[_Run]] = {WITHOUT: [], WITH: []}
         for number in range(2 * settings.pairs):
             levels = (WITHOUT, WITH, WITH, WITHOUT)[number % 4]  # in turn, because the first one may find an idle disk
-            observe(f"{there[0]}, levels {levels}", number, steps)
-            with run_folder(folder, "pyramid") as place:
-                runs[levels].append(_measure(place, there[0], workload, plan, (levels, settings.daemon_memory_mb)))
-                if levels == WITH and len(runs[WITH]) == settings.pairs:
-                    (place / "data" / DATASET).rename(folder / DATASET)
-        observe("stitched reading", steps - 1, steps)
-        reads = _stitched_reads(folder / DATASET)
-    return bench_report(settings, tables=[_writing_table(runs, workload, plan, there[0]), reads])
+            bench.tell(f"{transport}, levels {levels}")
+            is_kept = levels == WITH and len(runs[WITH]) + 1 == settings.pairs
+            runs[levels].append(_measure(bench, transport, workload, plan, levels=levels, is_kept=is_kept))
+        bench.tell("stitched reading")
+        reads = _stitched_reads(bench.folder / DATASET)
+        return bench.report(tables=[_writing_table(runs, workload, plan, transport), reads])
 
 
-def _measure(place: Path, transport: str, workload: Workload, plan: PyramidPlan, how: tuple[str, int | None]) -> _Run:
-    """how: levels, and the daemon's memory."""
-    levels, memory_mb = how
-    with serving(transport, place, memory_mb) as daemon:
+def _measure(
+    bench: Bench, transport: str, workload: Workload, plan: PyramidPlan, *, levels: str, is_kept: bool
+) -> _Run:
+    with bench.run_folder("pyramid") as folder:
+        run = _recorded(serving(transport, folder, bench.settings.daemon_memory_mb), transport, workload, plan, levels)
+        if is_kept:
+            (folder / "data" / DATASET).rename(bench.folder / DATASET)
+    return run
+
+
+def _recorded(
+    served: AbstractContextManager[Served], transport: str, workload: Workload, plan: PyramidPlan, levels: str
+) -> _Run:
+    with served as daemon:
         before_s, views_before_s = cpu_seconds(daemon.pid), children_cpu_seconds(daemon.pid)
         tiles = {"side": plan.side, "levels": levels if levels == WITH else int(levels)}
         to = {"endpoint": daemon.endpoint, "name": DATASET, "transport": transport}
         timeout_s = timeout_for(workload.payload_bytes)
-        with started_child("tiled producer", timeout_s=timeout_s, workload=workload, **to, **tiles) as producer:
+        with started_child("tiled producer", send_tiled, timeout_s, workload=workload, **to, **tiles) as producer:
             found = producer.result()
         views_s = children_cpu_seconds(daemon.pid) - views_before_s
         daemon_s = cpu_seconds(daemon.pid) - before_s - views_s
     return _Run(measurement_from(found["log"]).seconds, float(found["all_seconds"]), daemon_s, views_s)
 
 
+def send_tiled(
+    endpoint: str, name: str, workload: Workload, transport: Transport, *, side: int, levels: str | int
+) -> dict[str, Any]:
+    """Send scans of side x side tiles, one time point after the other; levels is "auto" or a number.
+
+    Returns the measurement until the receipt as "log", and the seconds until the levels are durable as "all_seconds".
+    """
+    more = {"tiles": {"overlap": (0, 0)}, "levels": levels, "expect": workload.frames}
+    with open_run(endpoint, name, workload, transport, **more) as run:
+
+        def put(image: NDArray[Any], number: int) -> None:
+            scan, tile = divmod(number, side * side)
+            run.put(image, time=scan, row=tile // side, column=tile % side)
+
+        log = run_workload(workload, put, lambda: close_complete(run, workload), role="producer")
+        if not levels:
+            return {"log": log, "all_seconds": log.seconds}
+        durable_s = time.perf_counter()
+        wait_for_view(Path(run.path), ViewSpec(PYRAMID_KIND))
+        return {"log": log, "all_seconds": log.seconds + time.perf_counter() - durable_s}
+
+
 def _writing_table(runs: dict[str, list[_Run]], workload: Workload, plan: PyramidPlan, transport: str) -> Table:
     size = workload.payload_bytes
-    rows: list[dict[str, str | float | None]] = []
+    rows: list[Figures] = []
     for name, some in (("without levels", runs[WITHOUT]), ("with levels", runs[WITH])):
         rows.append(
             {
@@ -112,7 +152,7 @@ def _writing_table(runs: dict[str, list[_Run]], workload: Workload, plan: Pyrami
 
 def _stitched_reads(path: Path) -> Table:
     """Reads of squares in the middle of the first scan, from 256 on, doubled each time, and of all; page cache."""
-    rows: list[dict[str, str | float | None]] = []
+    rows: list[Figures] = []
     with open_dataset(path) as dataset:
         level = dataset.levels[0]
         height, width = level.shape[-2:]

@@ -1,28 +1,24 @@
-"""Growth of cost with the number of frames, their size, and the number of producers: `acqstream bench --growth`."""
+"""Growth of cost with the number of frames, their size, and the number of producers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import psutil
 
 from acqstream.bench.child_process import run_measured, started_child, timeout_for
-from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report, run_folder
-from acqstream.bench.daemon import Served, serving, transport_absent, transports_of
-from acqstream.bench.measurement import Measurement, UsageMeter, measurement_from
-from acqstream.bench.report import BenchReport, Table
+from acqstream.bench.comparison import Bench, BenchSettings, Observer, started_bench
+from acqstream.bench.measurement import BenchReport, Figures, Measurement, Table, UsageMeter, measurement_from
+from acqstream.bench.producer import Served, send, transport_absent, transports_of
 from acqstream.bench.workload import POOL_BYTES, Workload, workload_of
 from acqstream.formats.ndtiff.index import INDEX_NAME
 from acqstream.log.journal import JOURNAL_NAME
 
 ON_PAPER_FRAMES = 100_000_000
 _WARM_FRAMES, _WARM_BYTES = 20_000, 256 * 2**20  # what a daemon loads and allocates once is not counted per frame
-
-Row = dict[str, str | float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,32 +62,27 @@ def run_growth_benchmark(settings: BenchSettings, observe: Observer, *, plan: Gr
 
     Raises ConfigError if settings.rows has no transport.
     """
-    wanted = transports_of(settings.rows, "--growth")
+    wanted = transports_of(settings.rows, "growth")
     transport = next((name for name in wanted if not transport_absent(name)), "tcp")
     plan = plan or GrowthPlan()
     small = sorted({workload_of(plan.small, "uint16", settings.payload_bytes, count).frames for count in plan.counts})
     part_bytes = settings.payload_bytes // 4
-    with bench_folder(settings) as folder:
-        steps = len(small) + len(plan.shapes) + len(plan.producers)
-        run = _Growth(settings, folder, observe, transport, steps)
+    with started_bench(settings, observe, len(small) + len(plan.shapes) + len(plan.producers)) as bench:
+        run = _Growth(bench, transport)
         tables = [
             run.by_count([Workload(plan.small, "uint16", count) for count in small]),
             run.by_size([workload_of(shape, "uint16", part_bytes, settings.max_frames) for shape in plan.shapes]),
             run.by_producers(plan),
         ]
-    return bench_report(settings, tables=tables)
+        return bench.report(tables=tables)
 
 
 class _Growth:
     """One running benchmark."""
 
-    def __init__(self, settings: BenchSettings, folder: Path, observe: Observer, transport: str, steps: int) -> None:
-        self._settings = settings
-        self._folder = folder
-        self._observe = observe
+    def __init__(self, bench: Bench, transport: str) -> None:
+        self._bench = bench
         self._transport = transport
-        self._steps = steps
-        self._done = 0
 
     def by_count(self, workloads: Sequence[Workload]) -> Table:
         costs = [self._cost(f"{workload.frames:,} frames", workload, 1) for workload in workloads]
@@ -105,7 +96,7 @@ class _Growth:
         return Table(title=f"{sides} uint16 over {self._transport}: number of frames", rows=tuple(rows), note=note)
 
     def by_size(self, workloads: Sequence[Workload]) -> Table:
-        rows: list[Row] = []
+        rows: list[Figures] = []
         for workload in workloads:
             size = f"{workload.frame_bytes / 1024:,.0f} KiB"
             cost = self._cost(size, workload, 1)
@@ -113,9 +104,9 @@ class _Growth:
         return Table(title=f"over {self._transport}: size of frames", rows=tuple(rows))
 
     def by_producers(self, plan: GrowthPlan) -> Table:
-        rows: list[Row] = []
+        rows: list[Figures] = []
         for count in plan.producers:
-            workload = workload_of(plan.usual, "uint16", self._settings.payload_bytes // 4 // count)
+            workload = workload_of(plan.usual, "uint16", self._bench.settings.payload_bytes // 4 // count)
             cost = self._cost(f"{count} producers", workload, count)
             rows.append({"producers": count, "frames": cost.frames, **_per_gb(cost), **_per_frame_cpu(cost)})
         sides = " x ".join(str(side) for side in plan.usual)
@@ -123,15 +114,11 @@ class _Growth:
         return Table(title=f"{sides} uint16 over {self._transport}: producers", rows=tuple(rows), note=note)
 
     def _cost(self, text: str, workload: Workload, producers: int) -> _Cost:
-        self._observe(text, self._done, self._steps)
-        self._done += 1
-        with (
-            run_folder(self._folder, "growth") as place,
-            serving(self._transport, place, self._settings.daemon_memory_mb) as daemon,
-        ):
+        self._bench.tell(text)
+        with self._bench.daemon(self._transport, "growth") as daemon:
             most = min(_WARM_FRAMES, workload.frames)
             warm = workload_of(workload.shape, workload.dtype, _WARM_BYTES, most)
-            run_measured("producer", warm.payload_bytes, **_arguments(daemon, "warm", warm, self._transport))
+            run_measured("producer", send, warm.payload_bytes, **_arguments(daemon, "warm", warm, self._transport))
             return self._measured(daemon, workload, producers)
 
     def _measured(self, daemon: Served, workload: Workload, producers: int) -> _Cost:
@@ -165,8 +152,7 @@ def _at_once(arguments: Sequence[dict[str, Any]], workload: Workload) -> list[Me
     timeout_s = timeout_for(workload.payload_bytes * len(arguments))
     with ExitStack() as stack:
         children = [
-            stack.enter_context(started_child("producer", timeout_s=timeout_s, is_held=True, **each))
-            for each in arguments
+            stack.enter_context(started_child("producer", send, timeout_s, is_held=True, **each)) for each in arguments
         ]
         for child in children:
             child.wait_until_ready()
@@ -175,7 +161,7 @@ def _at_once(arguments: Sequence[dict[str, Any]], workload: Workload) -> list[Me
         return [measurement_from(child.result()) for child in children]
 
 
-def _per_frame(cost: _Cost) -> Row:
+def _per_frame(cost: _Cost) -> Figures:
     return {
         "seconds": cost.seconds,
         "time_us_per_frame": 1e6 * cost.seconds / cost.frames,
@@ -187,11 +173,11 @@ def _per_frame(cost: _Cost) -> Row:
     }
 
 
-def _per_frame_cpu(cost: _Cost) -> Row:
+def _per_frame_cpu(cost: _Cost) -> Figures:
     return {"daemon_cpu_us_per_frame": 1e6 * cost.daemon_cpu_s / cost.frames}
 
 
-def _per_gb(cost: _Cost) -> Row:
+def _per_gb(cost: _Cost) -> Figures:
     gigabytes = cost.payload_bytes / 1e9
     return {
         "seconds": cost.seconds,
@@ -202,7 +188,7 @@ def _per_gb(cost: _Cost) -> Row:
     }
 
 
-def on_paper(fewer: _Cost, more: _Cost, frames: int = ON_PAPER_FRAMES) -> Row:
+def on_paper(fewer: _Cost, more: _Cost, frames: int = ON_PAPER_FRAMES) -> Figures:
     """The cost of so many frames, if each further one takes what those between two runs took."""
     scale = (frames - more.frames) / (more.frames - fewer.frames)
     return {"frames": f"{frames:,} (on paper)", **_per_frame(_further(fewer, more, frames, scale))}
