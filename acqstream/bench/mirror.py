@@ -90,7 +90,11 @@ class MirrorPeer:
 
 def copy_beside(wanted: float | None = None) -> MirrorPeer:
     """A direct copy of the stack files."""
-    return MirrorPeer("direct copy", lambda task, folder: measure_copy(sorted(task.dataset.glob("*.tif")), folder), wanted)
+
+    def copy(task: AloneTask, folder: Path) -> Measurement:
+        return measure_copy(sorted(task.dataset.glob("*.tif")), folder)
+
+    return MirrorPeer("direct copy", copy, wanted)
 
 
 @dataclass(frozen=True, slots=True)
