@@ -61,7 +61,7 @@ def receive(  # noqa: PLR0913 - an argument for each option
     or SIGTERM (Windows: Ctrl-Break). Such senders receive no answer about stored frames.
     """
     from acqstream.receive.receiver import receive_stream
-    from acqstream.receive.stream_settings import StreamSettings
+    from acqstream.receive.recorder import StreamSettings
     from acqstream.storage.platform import STOP_SIGNALS, session_signals
 
     settings = StreamSettings(

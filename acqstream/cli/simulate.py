@@ -19,9 +19,8 @@ from acqstream.model.acquisition_spec import MAX_LEVELS
 from acqstream.model.units import count_text, duration_text, rate_text, size_text
 
 if TYPE_CHECKING:
-    from acqstream.simulate.axes_counter import AxesCounter
+    from acqstream.simulate.axes_counter import AxesCounter, TileScan
     from acqstream.simulate.camera import CameraPlan, CameraResult
-    from acqstream.simulate.tile_scan import TileScan
 
 _MISSING_SHOWN = 20
 
@@ -186,7 +185,7 @@ def _mirror(text: str) -> str | dict[str, Any]:
 
 
 def _scan(grid: str | None, overlap: str, shape: tuple[int, ...], *, snake: bool) -> TileScan | None:
-    from acqstream.simulate.tile_scan import TileScan, parse_grid, parse_overlap
+    from acqstream.simulate.axes_counter import TileScan, parse_grid, parse_overlap
 
     if grid is None:
         return None

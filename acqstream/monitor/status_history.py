@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from acqstream.model.totals import DaemonTotals, LatencyHistogram
-from acqstream.monitor.daemon_view import DaemonView
+from acqstream.monitor.daemon_watch import DaemonView
 
 STEP_S = 10.0
 STEPS = 360  # an hour

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from acqstream.model.status import SpaceLevel
-from acqstream.monitor.daemon_view import DaemonView
+from acqstream.monitor.daemon_watch import DaemonView
 
 
 def trouble_of(view: DaemonView) -> str:

@@ -27,7 +27,7 @@ from acqstream.model.state import AcquisitionState
 from acqstream.model.status import AcquisitionStatus, DaemonStatus
 from acqstream.model.totals import DaemonTotals, LatencyHistogram
 from acqstream.model.warning_code import WarningCode
-from acqstream.monitor.daemon_view import DaemonView, EndedRun
+from acqstream.monitor.daemon_watch import DaemonView, EndedRun
 
 STAGES = ("received", "published", "durable")
 

@@ -8,7 +8,7 @@ from typing import Any
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.model.status import AcquisitionStatus, DaemonStatus, ViewStatus
 from acqstream.model.totals import LATENCY_BOUNDS_S, DaemonTotals, LatencyHistogram
-from acqstream.monitor.daemon_view import DaemonView
+from acqstream.monitor.daemon_watch import DaemonView
 
 
 def run_status(name: str = "cells", **values: Any) -> AcquisitionStatus:
