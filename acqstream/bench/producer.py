@@ -27,7 +27,7 @@ from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, Dae
 from acqstream.mirrors.view_kinds import folder_of
 from acqstream.model.acquisition_spec import DEFAULT_DURABILITY_S, DurabilityMode
 from acqstream.model.view_spec import ViewSpec
-from acqstream.protocol.mirrors import parse_views
+from acqstream.protocol.requests import parse_views
 from acqstream.storage.platform.capabilities import has_memory_files, has_terminate_signal
 from acqstream.views.checkpoint import Checkpoint, read_checkpoint
 

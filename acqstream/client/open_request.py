@@ -16,7 +16,7 @@ from acqstream.errors import ConfigError
 from acqstream.model.acquisition_spec import AxisSpec, TileSpec
 from acqstream.model.metadata import dump_ascii, summary_json
 from acqstream.model.pixel_type import pixel_type_of
-from acqstream.protocol.request_fields import encode_request
+from acqstream.protocol.frame_batch import encode_request
 from acqstream.protocol.requests import PROTOCOL_VERSION
 
 CLIENT_NAME = "acqstream"

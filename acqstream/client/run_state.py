@@ -16,8 +16,8 @@ from acqstream.errors import AcqStreamError, AcquisitionFailed, DaemonUnavailabl
 from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.receipt import Receipt
 from acqstream.model.status import AcquisitionStatus
+from acqstream.protocol.frame_batch import encode_request
 from acqstream.protocol.replies import Ack, Closed, Error, Opened, Reply, StatusReply, StoredPage, UnknownReply, Warn
-from acqstream.protocol.request_fields import encode_request
 
 RECONNECT_CODES = frozenset({"unknown_ds", "denied"})
 """Errors that are not fatal: the daemon does not know this connection, and the client makes a new one."""

@@ -18,7 +18,7 @@ from acqstream.daemon.config import DaemonConfig
 from acqstream.errors import AcquisitionFailed, WaitTimeout
 from acqstream.mirrors.chunk_plan import Budget
 from acqstream.mirrors.ready_memory import ready_bytes
-from acqstream.protocol.mirrors import parse_views
+from acqstream.protocol.requests import parse_views
 from tests.live.daemon_process import free_port
 from tests.waiting import HANG_S
 

@@ -13,7 +13,7 @@ from acqstream.client.outbox import OutboxMessage
 from acqstream.client.producer import create
 from acqstream.model.metadata import dump_ascii
 from acqstream.model.pixel_type import PixelType
-from acqstream.protocol.request_fields import FrameFields, FrameKind
+from acqstream.protocol.frame_batch import FrameFields, FrameKind
 
 KIND = FrameKind(PixelType("|u1", 1, 8), (1, 4), ("time",), 4)
 

@@ -11,7 +11,7 @@ from acqstream.client.outbox import Outbox, OutboxMessage
 from acqstream.errors import ProtocolError
 from acqstream.model.cursors import Limit
 from acqstream.model.pixel_type import PixelType
-from acqstream.protocol.request_fields import FrameKind
+from acqstream.protocol.frame_batch import FrameKind
 
 WIDE = Limit(1000, 10**9)
 GRAY = PixelType("|u1", 1, 8)

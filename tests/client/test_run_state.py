@@ -12,8 +12,8 @@ from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.pixel_type import PixelType
 from acqstream.model.receipt import Receipt
 from acqstream.model.status import AcquisitionStatus, DaemonStatus
+from acqstream.protocol.frame_batch import FrameKind
 from acqstream.protocol.replies import Ack, Closed, Error, Opened, StatusReply, Warn
-from acqstream.protocol.request_fields import FrameKind
 
 WIDE = Limit(1000, 10**9)
 GRAY = PixelType("|u1", 1, 8)
