@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.source import LevelAxis
-from acqstream.export.image_grid import ImageGrid
+from acqstream.export.ome_images import ImageGrid
 from acqstream.storage.new_file import NewFile
 
 MAX_CLASSIC_BYTES = 2**32 - 32 * 2**20
