@@ -20,8 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for acqstream
 from acqstream.bench.child_process import cleaned_up_if_interrupted
 from acqstream.bench.comparison import USUAL_ROWS, BenchSettings
 from acqstream.cli.bench import bytes_of, names_of, print_bench_report
-from acqstream.cli.exit_code import error_line, exit_code_of
-from acqstream.cli.output import print_json, progress_bar
+from acqstream.cli.output import error_line, exit_code_of, print_json, progress_bar
 from acqstream.errors import AcqStreamError
 from bench.delay import DelayPlan, run_delay_benchmark
 from bench.growth import run_growth_benchmark

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from acqstream.cli.endpoint import EndpointOption
-from acqstream.cli.exit_code import ExitCode
-from acqstream.cli.output import print_json
-from acqstream.cli.typed_text import typed_text
+from acqstream.cli.output import ExitCode, print_json, typed_text
 from acqstream.model.units import count_text, size_text
 
 if TYPE_CHECKING:

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from acqstream.cli.endpoint import EndpointOption, StartingDataOption, check_one
-from acqstream.cli.exit_code import ExitCode
-from acqstream.cli.output import print_json, progress_bar
-from acqstream.cli.typed_text import typed_text
+from acqstream.cli.output import ExitCode, print_json, progress_bar, typed_text
 from acqstream.model.acquisition_spec import MAX_LEVELS
 from acqstream.model.units import count_text, duration_text, rate_text, size_text
 

@@ -1,4 +1,4 @@
-"""Exports a dataset: opens it, chooses a part by values of axes (`time=0:10`, `channel=DAPI`), and has one file written."""
+"""Exports a dataset: opens it, chooses a part by values of axes (`time=0:10`, `channel=DAPI`), has one file written."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ from acqstream.bench.measurement import (
     row_report,
 )
 from acqstream.cli.bench import print_bench_report
-from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.main import main
+from acqstream.cli.output import ExitCode
 
 
 def measurement(seconds: float, **peaks: int) -> Measurement:

@@ -13,7 +13,7 @@ import pytest
 import measure
 from acqstream.bench.comparison import BenchSettings
 from acqstream.bench.measurement import BenchReport, Table
-from acqstream.cli.exit_code import ExitCode
+from acqstream.cli.output import ExitCode
 from bench.delay import DelayPlan
 from bench.steady import SteadyPlan
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from acqstream.cli.exit_code import ExitCode
+from acqstream.cli.output import ExitCode
 from acqstream.client.default_endpoint import SYSTEM_SOCKET
 from acqstream.daemon.config import DEFAULT_ENDPOINT, PROGRAM_MB, DaemonConfig, load_config
 

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 import acqstream
-from acqstream.cli.exit_code import ExitCode
+from acqstream.cli.output import ExitCode
 from acqstream.client.run import Run
 from acqstream.client.status import fetch_status
 from acqstream.mirrors.dataset_end import wait_for_end
