@@ -29,7 +29,7 @@ from acqstream.bench.measurement import (
     versions,
 )
 from acqstream.bench.peers import PEERS, write_frames
-from acqstream.bench.producer import TRANSPORTS, Served, send, serving, transport_absent
+from acqstream.bench.producer import TRANSPORTS, BenchDaemon, send, serving, transport_absent
 from acqstream.bench.workload import Workload, workload_of
 from acqstream.errors import ConfigError
 from acqstream.model.acquisition_spec import DEFAULT_DURABILITY_S, DurabilityMode
@@ -151,7 +151,7 @@ class Bench:
             sync_all()  # a file system may tell the disk now what it can forget
 
     @contextmanager
-    def daemon(self, transport: str, name: str, mirrors: Sequence[Mapping[str, Any]] = ()) -> Iterator[Served]:
+    def daemon(self, transport: str, name: str, mirrors: Sequence[Mapping[str, Any]] = ()) -> Iterator[BenchDaemon]:
         """A fresh daemon, configured for these mirrors; its files are deleted with it."""
         with (
             self.run_folder(name) as folder,

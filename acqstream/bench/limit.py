@@ -94,7 +94,7 @@ def _faster(run: Callable[[int], Measurement]) -> Measurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class Transfer:
     """The durations of single calls, and how long all of them took, in time and in time of the processor."""
 
     durations_ns: array[int]
@@ -114,7 +114,7 @@ class Moved:
 
 def _moved(
     pieces: Sequence[Piece], depth: int, move: Callable[[Piece, int], None], force: Callable[[], None] = lambda: None
-) -> Moved:
+) -> Transfer:
     """Call `move` with each piece and the number of the worker, from `depth` threads, and then `force`."""
     following = itertools.count().__next__  # one call in C: each number goes to one thread
 
@@ -133,7 +133,7 @@ def _moved(
         with ThreadPoolExecutor(depth, thread_name_prefix="limit") as pool:
             durations_ns = array("q", itertools.chain.from_iterable(pool.map(work, range(depth))))
     force()
-    return Moved(durations_ns, time.perf_counter() - started, time.process_time() - cpu_started_s)
+    return Transfer(durations_ns, time.perf_counter() - started, time.process_time() - cpu_started_s)
 
 
 def _uncached(paths: Sequence[Path]) -> list[BlockFile]:

@@ -159,7 +159,7 @@ def _frames_behind(endpoint: str, name: str, sent: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class BenchDaemon:
     """A daemon that runs: where it answers, its process id, and the folder of its datasets."""
 
     endpoint: str
@@ -193,7 +193,7 @@ def transport_absent(transport: str) -> str:
 @contextmanager
 def serving(
     transport: str, folder: Path, memory_mb: int | None, *, mirrors: Sequence[Mapping[str, Any]] = ()
-) -> Iterator[Served]:
+) -> Iterator[BenchDaemon]:
     """A fresh daemon that writes to `folder`/data and answers by this transport only. mirrors: of its configuration."""
     data = folder / "data"
     if transport == "tcp":
@@ -201,13 +201,13 @@ def serving(
             probe.bind(("127.0.0.1", 0))
             endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
         with running_daemon(data, endpoint, memory_mb, mirrors=mirrors) as pid:
-            yield Served(endpoint, pid, data)
+            yield BenchDaemon(endpoint, pid, data)
         return
     # Not below `folder`: the path of a socket has at most 107 bytes.
     with temporary_folder("acqs-") as sockets:
         endpoint, runtime = f"ipc://{sockets}/d.sock", sockets if transport == "shm" else None
         with running_daemon(data, endpoint, memory_mb, runtime=runtime, mirrors=mirrors) as pid:
-            yield Served(endpoint, pid, data)
+            yield BenchDaemon(endpoint, pid, data)
 
 
 def _toml(value: object) -> str:

@@ -198,11 +198,11 @@ def measure_read_frame(path: Path) -> Measurement:
 
 
 def measure_pread(path: Path) -> Measurement:
-    """The same bytes with bare reads at known places."""
+    """The same bytes with bare reads at known offsets."""
     reader, *_ = open_readers(path)
-    places = [reader.stored_frame(row) for row in range(len(reader))]
-    descriptors = {name: os.open(path / name, os.O_RDONLY) for name in {name for name, _ in places}}
-    plain = [(descriptors[name], frame.payload_bytes, frame.pixels) for name, frame in places]
+    frames = [reader.stored_frame(row) for row in range(len(reader))]
+    descriptors = {name: os.open(path / name, os.O_RDONLY) for name in {name for name, _ in frames}}
+    plain = [(descriptors[name], frame.payload_bytes, frame.pixels) for name, frame in frames]
     try:
         return _at_random(len(plain), plain[0][1], lambda n: os.pread(*plain[n]))
     finally:

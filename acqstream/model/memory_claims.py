@@ -1,4 +1,4 @@
-"""Two integers in memory that a producer shares, with which it takes back the places of published frames.
+"""Two integers in memory that a producer shares, with which it takes back the memory of published frames.
 
 They are of 64 bits and in the byte order of the machine. The frames with numbers below either of them may be
 overwritten; all others lie where they were put. The producer stores them before it writes to such a place, and a reader

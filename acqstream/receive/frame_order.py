@@ -90,7 +90,7 @@ class FrameOrder(Generic[_Message]):
         yield message
 
     def _in_turn(self) -> Iterator[_Message]:
-        if self._last is None and len(self._held) > 1:  # the first two may have changed places
+        if self._last is None and len(self._held) > 1:  # the first two may have been swapped
             self._last = min(self._held) - 1
         while self._last is not None and self._held:
             following = self._last + 1

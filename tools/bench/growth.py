@@ -12,7 +12,7 @@ import psutil
 from acqstream.bench.child_process import run_measured, started_child, timeout_for
 from acqstream.bench.comparison import Bench, BenchSettings, Observer, started_bench
 from acqstream.bench.measurement import BenchReport, Figures, Measurement, Table, UsageMeter, measurement_from
-from acqstream.bench.producer import Served, send, transport_absent, transports_of
+from acqstream.bench.producer import BenchDaemon, send, transport_absent, transports_of
 from acqstream.bench.workload import POOL_BYTES, Workload, workload_of
 from acqstream.formats.ndtiff.index import INDEX_NAME
 from acqstream.log.journal import JOURNAL_NAME
@@ -121,7 +121,7 @@ class _Growth:
             run_measured("producer", send, warm.payload_bytes, **_arguments(daemon, "warm", warm, self._transport))
             return self._measured(daemon, workload, producers)
 
-    def _measured(self, daemon: Served, workload: Workload, producers: int) -> _Cost:
+    def _measured(self, daemon: BenchDaemon, workload: Workload, producers: int) -> _Cost:
         names = [f"run-{number}" for number in range(producers)]
         process, meter = psutil.Process(daemon.pid), UsageMeter(daemon.pid)
         before_bytes = process.memory_info().rss
@@ -143,7 +143,7 @@ class _Growth:
         )
 
 
-def _arguments(daemon: Served, name: str, workload: Workload, transport: str) -> dict[str, Any]:
+def _arguments(daemon: BenchDaemon, name: str, workload: Workload, transport: str) -> dict[str, Any]:
     return {"endpoint": daemon.endpoint, "name": name, "workload": workload, "transport": transport}
 
 

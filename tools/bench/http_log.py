@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from acqstream.bench.child_process import run_measured
 from acqstream.bench.comparison import DATASET, Bench, in_order
 from acqstream.bench.measurement import GIGA, Figures, Measurement, Table, spread_of
-from acqstream.bench.producer import Served, send, transport_for
+from acqstream.bench.producer import BenchDaemon, send, transport_for
 from acqstream.bench.workload import Workload
 from acqstream.storage.platform.capabilities import sync_all
 from bench.http_client import CLIENTS, frame_paths, read_frames, web_server
@@ -59,7 +59,7 @@ def log_beside_clients(bench: Bench, workload: Workload) -> Table:
     return Table(title=f"the log at full speed beside {CLIENTS} clients over HTTP", rows=(row,), note=note)
 
 
-def _recording(daemon: Served, workload: Workload, transport: str, port: int | None) -> _Recording:
+def _recording(daemon: BenchDaemon, workload: Workload, transport: str, port: int | None) -> _Recording:
     """Record a run while clients read from this port, and delete it. port: None for no clients."""
     began_s = time.perf_counter()
     with _clients(port, workload) as counts:
@@ -70,7 +70,7 @@ def _recording(daemon: Served, workload: Workload, transport: str, port: int | N
     return found
 
 
-def _record(daemon: Served, name: str, workload: Workload, transport: str) -> Measurement:
+def _record(daemon: BenchDaemon, name: str, workload: Workload, transport: str) -> Measurement:
     how = {"endpoint": daemon.endpoint, "name": name, "transport": transport}
     return run_measured("producer", send, workload.payload_bytes, workload=workload, **how)
 

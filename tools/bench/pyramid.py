@@ -23,7 +23,7 @@ from acqstream.bench.measurement import (
     cpu_seconds,
     measurement_from,
 )
-from acqstream.bench.producer import Served, close_complete, open_run, serving, transport_for, wait_for_view
+from acqstream.bench.producer import BenchDaemon, close_complete, open_run, serving, transport_for, wait_for_view
 from acqstream.bench.workload import Workload, run_workload, workload_of
 from acqstream.client.connect import Transport
 from acqstream.dataset.dataset import open_dataset
@@ -87,7 +87,7 @@ def _measure(
 
 
 def _recorded(
-    served: AbstractContextManager[Served], transport: str, workload: Workload, plan: PyramidPlan, levels: str
+    served: AbstractContextManager[BenchDaemon], transport: str, workload: Workload, plan: PyramidPlan, levels: str
 ) -> _Run:
     with served as daemon:
         before_s, views_before_s = cpu_seconds(daemon.pid), children_cpu_seconds(daemon.pid)
