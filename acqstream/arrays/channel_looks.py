@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.channel_colors import channel_color
 from acqstream.model.axes import AxisValue
-from acqstream.model.finite_number import finite_number
+from acqstream.model.metadata import finite_number
 
 CHANNEL = "channel"
 """The axis whose values are shown over each other, each in a colour of its own."""

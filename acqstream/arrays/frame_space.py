@@ -16,7 +16,7 @@ from acqstream.arrays.placed_values import PlacedValues
 from acqstream.arrays.stage_affine import StageAffine, find_affine
 from acqstream.arrays.stage_reading import StageReading
 from acqstream.model.axes import AxisValue
-from acqstream.model.finite_number import finite_number
+from acqstream.model.metadata import finite_number
 
 TIME, Z = "time", "z"
 UM, SECOND = "um", "s"

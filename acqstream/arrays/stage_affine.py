@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from acqstream.model.finite_number import finite_number
+from acqstream.model.metadata import finite_number
 
 _KEYS = ("PixelSizeAffine", "pixel_size_affine", "AffineTransform")
 _MIN_DETERMINANT = 1e-12  # of micrometres squared per pixel: a pixel is larger than a nanometre

@@ -19,7 +19,7 @@ from acqstream.model.units import count_text, size_text
 if TYPE_CHECKING:
     from acqstream.dataset.dataset import Dataset
     from acqstream.dataset.level import Level
-    from acqstream.model.mirror_result import MirrorResult
+    from acqstream.model.view_spec import MirrorResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

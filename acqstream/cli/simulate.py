@@ -147,7 +147,7 @@ def _axes(text: str) -> AxesCounter:
 
 
 def _shape(text: str, dtype: Depth, bits: int | None) -> tuple[int, ...]:
-    from acqstream.model.pixel_type import pixel_type_of
+    from acqstream.model.frame_header import pixel_type_of
 
     try:
         shape = tuple(int(part) for part in text.split(","))

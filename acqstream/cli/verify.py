@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from acqstream.formats.check_report import Problem
     from acqstream.integrity.verification.chunk_check import ChunkVerification
     from acqstream.integrity.verification.dataset_check import Verification
-    from acqstream.model.mirror_result import MirrorResult
     from acqstream.model.receipt import MissingFrames
+    from acqstream.model.view_spec import MirrorResult
 
 _PROBLEMS_SHOWN = 100
 _RANGES_SHOWN = 10

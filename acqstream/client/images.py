@@ -13,7 +13,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from acqstream.errors import FrameRefused
-from acqstream.model.pixel_type import PixelType, pixel_type_of
+from acqstream.model.frame_header import PixelType, pixel_type_of
 from acqstream.model.units import count_text
 from acqstream.protocol.frame_batch import FrameKind
 

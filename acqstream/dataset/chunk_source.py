@@ -11,7 +11,7 @@ from acqstream.arrays.shown_array import shown_axes
 from acqstream.dataset.chunk_level import ChunkLevel
 from acqstream.formats.chunk_format import ChunkArrayReader, ChunkFormat
 from acqstream.model.axes import AxisValue
-from acqstream.model.mirror_result import MirrorResult
+from acqstream.model.view_spec import MirrorResult
 from acqstream.storage.boundary import following_links
 from acqstream.storage.read_place import place_of
 

@@ -19,9 +19,9 @@ from acqstream.formats.ndtiff.mirror_records import read_records
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.model.axes import AxisValue
 from acqstream.model.metadata import time_in_text
-from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.state import AcquisitionState
 from acqstream.model.units import count_text
+from acqstream.model.view_spec import MirrorResult
 from acqstream.storage.boundary import following_links
 
 

@@ -21,8 +21,8 @@ from acqstream.arrays.frame_space import Coordinates, Place
 from acqstream.arrays.selection import as_slice
 from acqstream.errors import DatasetError
 from acqstream.model.axes import AxisValue
-from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.state import AcquisitionState
+from acqstream.model.view_spec import MirrorResult
 
 Z, Y, X, C = "z", "y", "x", "c"
 Missing = dict[str, AxisValue]

@@ -16,8 +16,7 @@ from acqstream.dataset.optional import import_optional
 from acqstream.dataset.source import LevelLayout, LevelSource
 from acqstream.errors import ConfigError, UnsupportedFeature
 from acqstream.model.axes import AxisValue
-from acqstream.model.finite_number import finite_number
-from acqstream.model.metadata import AXES_KEY
+from acqstream.model.metadata import AXES_KEY, finite_number
 from acqstream.storage.new_file import NewFile
 
 _PARQUET, _CSV = ".parquet", ".csv"

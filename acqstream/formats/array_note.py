@@ -19,7 +19,7 @@ from acqstream.arrays.frame_space import MAX_COORDINATES, Coordinates, OwnSpacin
 from acqstream.arrays.image_places import IMAGE_AXES, NO_PLACES, ImagePlaces
 from acqstream.arrays.shown_array import note_of_values, read_note_of_values
 from acqstream.model.fields import Fields
-from acqstream.model.finite_number import finite_number
+from acqstream.model.metadata import finite_number
 
 _COLOR = re.compile("#[0-9a-f]{6}")
 _MAX_BITS = 16

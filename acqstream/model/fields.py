@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from acqstream.errors import FieldError
-from acqstream.model.finite_number import finite_number
+from acqstream.model.metadata import finite_number
 
 MAX_INTEGER = 2**63 - 1
 _MAX_SHOWN = 60  # characters of a wrong value in an error

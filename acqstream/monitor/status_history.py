@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from acqstream.model.totals import DaemonTotals, LatencyHistogram
+from acqstream.model.status import DaemonTotals, LatencyHistogram
 from acqstream.monitor.daemon_watch import DaemonView
 
 STEP_S = 10.0

@@ -16,10 +16,8 @@ import xxhash
 from acqstream.errors import ConfigError, FrameRefused, ProtocolError
 from acqstream.model.axes import AxisValue, are_good_columns, axes_json, axes_json_rows, check_axes
 from acqstream.model.fields import check_integer, check_map, check_optional_integer
-from acqstream.model.frame_header import FrameHeader
-from acqstream.model.frame_run import FrameRun
+from acqstream.model.frame_header import FrameHeader, FrameRun, PixelType
 from acqstream.model.metadata import check_given, encode_given, frame_text
-from acqstream.model.pixel_type import PixelType
 from acqstream.protocol.encoding import MAX_HEADER_BYTES, Encoding, encode_header, take_dataset_id
 from acqstream.protocol.shared_memory import MemoryPlace, parse_place
 

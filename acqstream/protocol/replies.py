@@ -10,13 +10,12 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self, get_type_hints
 
 from acqstream.errors import ProtocolError
 from acqstream.model.axes import AxisValue, check_axes
-from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.fields import Fields
 from acqstream.model.frame_header import MAX_NUMBER
-from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.receipt import MissingFrames, Receipt
-from acqstream.model.state import AcquisitionState
+from acqstream.model.state import AcquisitionState, Cursors, Limit
 from acqstream.model.status import AcquisitionStatus, DaemonStatus
+from acqstream.model.view_spec import MirrorResult
 from acqstream.protocol.status_fields import acquisition_fields, daemon_fields, parse_acquisition, parse_daemon
 
 MAX_MISSING_BYTES = 11 * 2**16

@@ -30,9 +30,8 @@ from acqstream.model.fields import (
     check_optional_integer,
     field_error,
 )
-from acqstream.model.frame_header import MAX_NUMBER, FrameHeader
+from acqstream.model.frame_header import MAX_NUMBER, FrameHeader, PixelType, pixel_type_of
 from acqstream.model.metadata import check_depth
-from acqstream.model.pixel_type import PixelType, pixel_type_of
 from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec, is_view_name
 from acqstream.protocol.encoding import take_dataset_id, take_text
 from acqstream.protocol.frame_batch import FrameBatch, parse_frames, take_metadata

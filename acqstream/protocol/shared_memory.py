@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from acqstream.errors import FieldError, FrameRefused, ProtocolError
 from acqstream.model.fields import check_integer, check_map, check_optional_integer
-from acqstream.model.memory_claims import WORD_BYTES
+from acqstream.model.state import WORD_BYTES
 from acqstream.protocol.encoding import Encoding, decode_header, encode_header, take_text
 
 MAX_HANDOVER_BYTES = 4096

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from acqstream.errors import ConfigError, ProtocolError
 from acqstream.extras import install_command
 from acqstream.model.fields import MAX_INTEGER
-from acqstream.model.pixel_type import pixel_type_of
+from acqstream.model.frame_header import pixel_type_of
 
 _FRAMING = struct.Struct(">QI")
 _BLOCK_SIZE = struct.Struct(">I")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from acqstream.client.producer import create
 from acqstream.client.run import Run
 from acqstream.errors import AcquisitionFailed, ConfigError, FrameRefused, ProtocolError
-from acqstream.model.pixel_type import pixel_type_of
+from acqstream.model.frame_header import pixel_type_of
 from acqstream.model.receipt import Receipt
 from acqstream.receive.array_stream import ArrayHeader, parse_array_header
 from acqstream.receive.frame_order import FrameOrder, StreamCounter

@@ -9,7 +9,7 @@ from typing import Any
 
 from acqstream.errors import AcqStreamError, CannotResume, CorruptDataset, DatasetError, StorageError
 from acqstream.formats.ndtiff.reader import NDTiffReader
-from acqstream.model.mirror_result import MirrorResult
+from acqstream.model.view_spec import MirrorResult
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
 from acqstream.storage.disk import Disk
 from acqstream.storage.folder_tree import refuse_link

@@ -6,8 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 from acqstream.model.receipt import MissingFrames, Receipt
-from acqstream.model.status import AcquisitionStatus, DaemonStatus, ViewStatus
-from acqstream.model.totals import LATENCY_BOUNDS_S, DaemonTotals, LatencyHistogram
+from acqstream.model.status import (
+    LATENCY_BOUNDS_S,
+    AcquisitionStatus,
+    DaemonStatus,
+    DaemonTotals,
+    LatencyHistogram,
+    ViewStatus,
+)
 from acqstream.monitor.daemon_watch import DaemonView
 
 

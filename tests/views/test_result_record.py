@@ -15,7 +15,7 @@ import pytest
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.mirror_records import MAX_RECORDS, read_records, record_key
 from acqstream.mirrors.mirror_results import mirror_results
-from acqstream.model.mirror_result import MirrorResult
+from acqstream.model.view_spec import MirrorResult
 from acqstream.storage.disk import LocalDisk
 from acqstream.storage.lock import LOCK_NAME, DirectoryLock
 from acqstream.views.base import ViewSource
