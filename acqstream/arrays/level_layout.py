@@ -20,8 +20,8 @@ from acqstream.description.channels import ChannelLook
 from acqstream.description.space import Coordinates, Place
 from acqstream.errors import DatasetError
 from acqstream.model.axes import POSITION, AxisValue
-from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.state import AcquisitionState
+from acqstream.model.view_spec import MirrorResult
 
 Z, Y, X, C = "z", "y", "x", "c"
 Missing = dict[str, AxisValue]

@@ -79,7 +79,7 @@ def _record(folder: Path) -> tuple[Receipt, int]:
         name=NAME, endpoint=None, data=folder, frames=FRAMES, shape=SHAPE, dtype=DTYPE, axes=CAMERA.axes,
         fps=_FRAMES_PER_S, mirrors=(MIRROR,), pattern="scene",
     )  # fmt: skip
-    with started_child("demonstration", timeout_s=_TIMEOUT_S, dataset=folder / NAME) as reader:
+    with started_child("demonstration", follow, _TIMEOUT_S, dataset=folder / NAME) as reader:
         reader.wait_until_ready()
         reader.go()
         (result,) = run_cameras([plan])

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from acqstream.cli.exit_code import ExitCode
-from acqstream.cli.output import print_json
+from acqstream.cli.output import ExitCode, print_json
 from acqstream.model.units import count_text
 
 if TYPE_CHECKING:

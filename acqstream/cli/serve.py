@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from acqstream.cli.exit_code import ExitCode
-from acqstream.cli.log_file import start_logging
+from acqstream.cli.output import ExitCode, start_logging
 from acqstream.errors import AcqStreamError, DatasetLocked
 
 

@@ -64,7 +64,7 @@ def _print_daemon(answer: DaemonStatus) -> None:
 
 def _print_load(load: LoadStatus) -> None:
     if load.processor_percent is None:
-        return  # a daemon of an earlier version, or one that has just started
+        return  # the daemon has just started
     _say(
         f"load   {load.processor_percent:.0f}% of {count_text(load.processors, 'processor')}, "
         f"{size_text(load.available_memory_bytes)} of {size_text(load.total_memory_bytes)} memory available"

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from acqstream.cli.endpoint import DataOption, EndpointOption, endpoint_for
-from acqstream.cli.output import print_json
-from acqstream.cli.typed_text import typed_text
+from acqstream.cli.output import print_json, typed_text
 from acqstream.model.units import count_text
 
 

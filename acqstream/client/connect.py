@@ -23,8 +23,8 @@ from acqstream.client.machine import (
 )
 from acqstream.client.run_state import is_interrupted
 from acqstream.errors import AcquisitionRefused, ConfigError
+from acqstream.protocol.frame_batch import encode_request
 from acqstream.protocol.replies import Closed, Error, Opened, Reply, UnknownReply, Welcome
-from acqstream.protocol.request_fields import encode_request
 from acqstream.protocol.requests import PROTOCOL_VERSION
 from acqstream.storage.waker import Waker
 

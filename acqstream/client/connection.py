@@ -17,7 +17,7 @@ from acqstream.client.local_memory import LocalMemory
 from acqstream.client.run_opening import RunOpener, log_warning
 from acqstream.client.run_state import RunState
 from acqstream.errors import AcqStreamError, AcquisitionFailed
-from acqstream.protocol.request_fields import encode_request
+from acqstream.protocol.frame_batch import encode_request
 from acqstream.storage.waker import Waker
 
 log = logging.getLogger(__name__)

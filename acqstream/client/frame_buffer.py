@@ -20,8 +20,8 @@ from acqstream.client.process_mark import THIS_PROCESS
 from acqstream.errors import AcquisitionFailed, FrameRefused, ProtocolError, WriterBehind
 from acqstream.model.axes import AxisValue
 from acqstream.model.frame_header import MAX_NUMBER
+from acqstream.protocol.frame_batch import MAX_METADATA_BYTES, FrameFields, FrameKind, encode_request
 from acqstream.protocol.replies import Opened, Welcome
-from acqstream.protocol.request_fields import MAX_METADATA_BYTES, FrameFields, FrameKind, encode_request
 
 
 class FrameBuffer:

@@ -8,7 +8,7 @@ from acqstream.client.link import Link
 from acqstream.client.local_memory import LocalMemory
 from acqstream.client.outbox import OutboxMessage
 from acqstream.protocol.encoding import MAX_HEADER_BYTES
-from acqstream.protocol.request_fields import FrameEncoder, FrameKind
+from acqstream.protocol.frame_batch import FrameEncoder, FrameKind
 from acqstream.protocol.shared_memory import MemoryPlace
 
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from acqstream.errors import ProtocolError
-from acqstream.model.memory_claims import CLAIM_BYTES, WORD_BYTES
+from acqstream.model.state import CLAIM_BYTES, WORD_BYTES
 from acqstream.protocol import shared_memory as wire
 from acqstream.storage.files.boundary import distrust
 from acqstream.storage.handover import PAGE_BYTES, close_handle, make_sealed_memory

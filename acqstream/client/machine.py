@@ -8,7 +8,7 @@ import socket
 from urllib.parse import urlsplit
 
 from acqstream.protocol.replies import Welcome
-from acqstream.protocol.socket_identity import socket_identity
+from acqstream.protocol.shared_memory import socket_identity
 from acqstream.storage import platform
 from acqstream.storage.platform.capabilities import has_local_sockets, peer_user
 

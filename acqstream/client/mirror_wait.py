@@ -9,9 +9,9 @@ import zmq
 
 from acqstream.client.link import Link, no_daemon
 from acqstream.errors import AcqStreamError, DaemonUnavailable, ProtocolError, WaitTimeout
-from acqstream.model.mirror_result import MirrorResult
+from acqstream.model.view_spec import MirrorResult
+from acqstream.protocol.frame_batch import encode_request
 from acqstream.protocol.replies import Error, MirrorsReply
-from acqstream.protocol.request_fields import encode_request
 
 if TYPE_CHECKING:
     from acqstream.client.connection import Connection

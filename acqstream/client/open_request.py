@@ -14,9 +14,9 @@ from acqstream.client.arguments import checked_list, checked_options, checked_te
 from acqstream.client.plain_metadata import plain_scalar
 from acqstream.errors import ConfigError
 from acqstream.model.acquisition_spec import AxisSpec, TileSpec
+from acqstream.model.frame_header import pixel_type_of
 from acqstream.model.metadata import dump_ascii, summary_json
-from acqstream.model.pixel_type import pixel_type_of
-from acqstream.protocol.request_fields import encode_request
+from acqstream.protocol.frame_batch import encode_request
 from acqstream.protocol.requests import PROTOCOL_VERSION
 
 CLIENT_NAME = "acqstream"

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from acqstream.client.frame_claims import FrameClaims
 from acqstream.client.frame_ring import FrameRing
 from acqstream.errors import ProtocolError
-from acqstream.model.cursors import Limit
-from acqstream.protocol.frame_batch import MAX_BATCH_FRAMES
-from acqstream.protocol.request_fields import FrameFields, FrameKind
+from acqstream.model.state import Limit
+from acqstream.protocol.frame_batch import MAX_BATCH_FRAMES, FrameFields, FrameKind
 
 MAX_KEPT_HEADER_BYTES = 64 * 2**20
 BATCHED_FRAME_BYTES = 128 * 2**10  # larger frames gain nothing from sharing a message

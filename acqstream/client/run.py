@@ -27,10 +27,10 @@ from acqstream.client.run_state import Progress
 from acqstream.client.stored_frames import StoredFrames
 from acqstream.errors import AcqStreamError, ConfigError, DaemonUnavailable, ProtocolError
 from acqstream.model.frame_header import MAX_NUMBER
-from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.receipt import Receipt
+from acqstream.model.status import WarningCode
 from acqstream.model.units import count_text
-from acqstream.model.warning_code import WarningCode
+from acqstream.model.view_spec import MirrorResult
 from acqstream.protocol.requests import CLOSE_STATUSES
 
 

@@ -13,11 +13,11 @@ from acqstream.client.daemon_contact import Contact, DaemonReport, RefusedFrames
 from acqstream.client.daemon_errors import failure, name_unforced
 from acqstream.client.outbox import Outbox, OutboxMessage
 from acqstream.errors import AcqStreamError, AcquisitionFailed, DaemonUnavailable, DiskFull
-from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.receipt import Receipt
+from acqstream.model.state import Cursors, Limit
 from acqstream.model.status import AcquisitionStatus
+from acqstream.protocol.frame_batch import encode_request
 from acqstream.protocol.replies import Ack, Closed, Error, Opened, Reply, StatusReply, StoredPage, UnknownReply, Warn
-from acqstream.protocol.request_fields import encode_request
 
 RECONNECT_CODES = frozenset({"unknown_ds", "denied"})
 """Errors that are not fatal: the daemon does not know this connection, and the client makes a new one."""

@@ -11,10 +11,9 @@ from acqstream.client.default_endpoint import find_endpoint
 from acqstream.client.keys import curve_keys
 from acqstream.client.link import Link, no_daemon
 from acqstream.errors import AcqStreamError, AcquisitionRefused, WaitTimeout
+from acqstream.protocol.frame_batch import encode_request
 from acqstream.protocol.replies import Error, ShutdownReply, Welcome
-from acqstream.protocol.request_fields import encode_request
-from acqstream.protocol.requests import PROTOCOL_VERSION
-from acqstream.protocol.shutdown_key import MAX_FILE_BYTES, key_in
+from acqstream.protocol.requests import MAX_KEY_FILE_BYTES, PROTOCOL_VERSION, shutdown_key_in
 from acqstream.storage.files.small_file import read_small_file
 
 CONTACT_S = 3.0  # for the connection
@@ -66,7 +65,7 @@ def _read_key(endpoint: str, path: str) -> str:
     if not path:
         raise AcquisitionRefused(f"{advice}: it is of an earlier version; end its process instead", code="denied")
     try:
-        key = key_in(read_small_file(Path(path), MAX_FILE_BYTES))
+        key = shutdown_key_in(read_small_file(Path(path), MAX_KEY_FILE_BYTES))
     except AcqStreamError as error:
         reason = "run this on its machine, as its user or as administrator"
         raise AcquisitionRefused(f"{advice}: {error}; {reason}", code="denied") from error

@@ -13,8 +13,8 @@ from acqstream.client.keys import curve_keys
 from acqstream.client.link import Link, no_daemon
 from acqstream.errors import DaemonUnavailable, ProtocolError
 from acqstream.model.status import DaemonStatus
+from acqstream.protocol.frame_batch import encode_request
 from acqstream.protocol.replies import StatusReply
-from acqstream.protocol.request_fields import encode_request
 
 
 def fetch_status(

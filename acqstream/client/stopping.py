@@ -11,8 +11,8 @@ from acqstream.client.keys import curve_keys
 from acqstream.client.link import Link, no_daemon
 from acqstream.errors import AcquisitionRefused, DaemonUnavailable
 from acqstream.model.receipt import Receipt
+from acqstream.protocol.frame_batch import encode_request
 from acqstream.protocol.replies import Closed, Error
-from acqstream.protocol.request_fields import encode_request
 
 CONTACT_S = 3.0  # for the connection
 

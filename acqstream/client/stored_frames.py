@@ -15,8 +15,8 @@ from acqstream.client.connection import Connection
 from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
 from acqstream.errors import AcquisitionFailed, AcquisitionRefused, ConfigError, DaemonUnavailable
 from acqstream.model.axes import Axes, AxisValue, axes_json
+from acqstream.protocol.frame_batch import encode_request
 from acqstream.protocol.replies import StoredPage
-from acqstream.protocol.request_fields import encode_request
 
 
 class StoredFrames(Collection[Mapping[str, AxisValue]]):

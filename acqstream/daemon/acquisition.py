@@ -15,10 +15,9 @@ from acqstream.errors import FrameRefused
 from acqstream.log.log import Log
 from acqstream.log.memory_budget import Share
 from acqstream.log.writer import BATCH_BYTES
-from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.receipt import Status
-from acqstream.model.state import AcquisitionState
+from acqstream.model.state import AcquisitionState, Cursors, Limit
 from acqstream.model.status import AcquisitionStatus, SpaceLevel
 from acqstream.model.units import duration_text
 from acqstream.protocol.encoding import Encoding

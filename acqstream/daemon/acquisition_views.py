@@ -12,9 +12,8 @@ from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError
 from acqstream.log.memory_budget import Share
 from acqstream.mirrors.view_kinds import folder_of
-from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.status import ViewStatus
-from acqstream.model.view_spec import ViewSpec
+from acqstream.model.view_spec import MirrorResult, ViewSpec
 from acqstream.storage.files.disk import Disk
 from acqstream.views.checkpoint import mark_begun
 from acqstream.views.result_record import record_result, remove_record

@@ -12,7 +12,7 @@ from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import CorruptDataset, ProtocolError
 from acqstream.log.state_file import DatasetState, read_state
 from acqstream.mirrors.mirror_results import mirror_results
-from acqstream.model.mirror_result import MirrorResult
+from acqstream.model.view_spec import MirrorResult
 from acqstream.protocol.replies import MirrorsReply
 from acqstream.protocol.requests import Mirrors
 

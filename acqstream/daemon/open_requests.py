@@ -42,7 +42,7 @@ from acqstream.model.state import AcquisitionState
 from acqstream.model.status import SpaceLevel
 from acqstream.model.units import count_text
 from acqstream.model.view_spec import ViewSpec, stored_views
-from acqstream.protocol.mirrors import parse_views
+from acqstream.protocol.requests import parse_views
 from acqstream.protocol.session import Session
 
 logger = logging.getLogger("acqstream.recovery")

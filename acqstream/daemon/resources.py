@@ -17,7 +17,7 @@ from acqstream.mirrors.chunk_plan import Budget
 from acqstream.mirrors.memory_need import MIB
 from acqstream.mirrors.ready_memory import ready_bytes
 from acqstream.model.view_spec import PYRAMID_KIND
-from acqstream.protocol.mirrors import parse_views
+from acqstream.protocol.requests import parse_views
 from acqstream.storage.files.disk import Disk
 from acqstream.storage.memory_limit import check_memory, usable_memory_bytes
 

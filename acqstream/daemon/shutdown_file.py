@@ -8,7 +8,7 @@ import logging
 from pathlib import Path
 
 from acqstream.errors import ConfigError
-from acqstream.protocol.shutdown_key import new_key
+from acqstream.protocol.requests import new_shutdown_key
 from acqstream.storage.files.atomic_file import write_private
 from acqstream.storage.platform import FILES
 
@@ -23,7 +23,7 @@ class ShutdownFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._key = new_key()
+        self._key = new_shutdown_key()
         try:
             write_private(path, self._key.encode("ascii") + b"\n")
         except OSError as error:

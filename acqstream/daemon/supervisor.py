@@ -17,8 +17,7 @@ from acqstream.daemon.resources import Resources
 from acqstream.errors import StorageError
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
-from acqstream.model.status import EndedStatus, SpaceLevel
-from acqstream.model.totals import DaemonTotals
+from acqstream.model.status import DaemonTotals, EndedStatus, SpaceLevel
 from acqstream.protocol.replies import Closed, Error, StatusReply, StoredPage
 from acqstream.protocol.session import Event
 

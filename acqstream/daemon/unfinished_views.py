@@ -12,8 +12,7 @@ from acqstream.errors import AcqStreamError, ConfigError, CorruptDataset, FileMi
 from acqstream.formats.ndtiff.mirror_records import read_record, record_key
 from acqstream.log.state_file import DatasetState, read_state
 from acqstream.mirrors.view_kinds import folder_of
-from acqstream.model.mirror_result import MirrorResult
-from acqstream.model.view_spec import ViewSpec
+from acqstream.model.view_spec import MirrorResult, ViewSpec
 from acqstream.storage.files.directory_lock import DirectoryLock
 from acqstream.storage.files.disk import LocalDisk
 from acqstream.views.checkpoint import is_complete, read_checkpoint

@@ -21,9 +21,8 @@ from acqstream.daemon.view_job import ViewJob
 from acqstream.daemon.view_orders import ViewOrders
 from acqstream.daemon.worker_process import InvalidReport, WorkerProcess
 from acqstream.log.recent_groups import GroupTable
-from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.status import ViewProcessStatus
-from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec
+from acqstream.model.view_spec import PYRAMID_KIND, MirrorResult, ViewSpec
 from acqstream.storage.handover import orders_unavailable_reason
 from acqstream.storage.page_memory import PageMemory
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.model.axes import AxisValue
-from acqstream.model.finite_number import finite_number
+from acqstream.model.metadata import finite_number
 
 # The colour of a channel by its name: one table for all faces. Pure.
 #

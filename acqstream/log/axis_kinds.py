@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from acqstream.errors import FrameRefused
 from acqstream.model.axes import Axes, axes_json_rows
-from acqstream.model.frame_run import FrameRun
+from acqstream.model.frame_header import FrameRun
 
 MAX_NAMES = 4096  # axis names of one dataset; a run has a few
 _WORDS: Mapping[type, str] = {int: "an integer", str: "a string"}

@@ -7,7 +7,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from acqstream.model.axes import Axes, axes_json, axes_json_rows
-from acqstream.model.frame_run import FrameRun
+from acqstream.model.frame_header import FrameRun
 
 _RECENT = 65536
 _MAX_ORDERS = 1024  # sets of axis names; a run has one or a few

@@ -21,9 +21,8 @@ from acqstream.log.recent_groups import GroupTable, address_of
 from acqstream.log.ring import Ring
 from acqstream.log.window import Window
 from acqstream.log.write_queue import WriteQueue
-from acqstream.model.cursors import Limit
-from acqstream.model.frame_header import MAX_NUMBER, FrameHeader
-from acqstream.model.frame_run import FrameRun
+from acqstream.model.frame_header import MAX_NUMBER, FrameHeader, FrameRun
+from acqstream.model.state import Limit
 
 
 class Intake:

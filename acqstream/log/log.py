@@ -29,11 +29,9 @@ from acqstream.log.space_gate import RETRY_S
 from acqstream.log.state_file import DatasetState
 from acqstream.log.stored_keys import KeyPage, read_key_page
 from acqstream.model.acquisition_spec import AcquisitionSpec
-from acqstream.model.cursors import Cursors, Limit
-from acqstream.model.frame_header import FrameHeader
-from acqstream.model.frame_run import FrameRun
+from acqstream.model.frame_header import FrameHeader, FrameRun
 from acqstream.model.receipt import Receipt, Status
-from acqstream.model.state import AcquisitionState
+from acqstream.model.state import AcquisitionState, Cursors, Limit
 from acqstream.storage.files.disk import Disk, LocalDisk
 
 

@@ -8,7 +8,7 @@ from acqstream.formats.ndtiff.placement import Placement, RollOver
 from acqstream.log.group import Group
 from acqstream.log.placing import Placing
 from acqstream.log.ring import Ring
-from acqstream.model.frame_run import FrameRun
+from acqstream.model.frame_header import FrameRun
 
 
 class OpenGroup:

@@ -9,7 +9,7 @@ from acqstream.errors import AcquisitionFailed, FrameRefused
 from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES, NDTiffLayout
 from acqstream.formats.ndtiff.placement import Placement, RollOver
 from acqstream.log.continuation import Continuation
-from acqstream.model.frame_run import FrameRun
+from acqstream.model.frame_header import FrameRun
 from acqstream.model.metadata import summary_json
 
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from acqstream.log.group import Group
-from acqstream.model.memory_claims import CLAIM_BYTES
+from acqstream.model.state import CLAIM_BYTES
 from acqstream.storage.page_memory import PageMemory
 
 CAPACITY = 4096  # groups

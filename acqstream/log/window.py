@@ -5,7 +5,7 @@ from __future__ import annotations
 from acqstream.errors import FrameRefused
 from acqstream.formats.ndtiff.placement import Placement
 from acqstream.log.ring import Ring, Span
-from acqstream.model.cursors import Limit
+from acqstream.model.state import Limit
 
 MAX_FRAMES_IN_FLIGHT = 16384  # bounds what small frames cost in Python objects: about 1 KiB each
 _UNKNOWN_FRAME_SHARE = 0.5  # of the ring, granted before the first frame shows its real cost

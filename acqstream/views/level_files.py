@@ -23,8 +23,7 @@ from acqstream.formats.ndtiff.placement import BLOCK_BYTES, Page, Pages, Placeme
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.log.stacks import Stack, Stacks
 from acqstream.model.axes import Axes
-from acqstream.model.frame_header import FrameHeader
-from acqstream.model.frame_run import FrameRun
+from acqstream.model.frame_header import FrameHeader, FrameRun
 from acqstream.storage.files.append_file import AppendFile
 from acqstream.storage.files.disk import Disk
 from acqstream.storage.files.folder_tree import make_folder

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.placement import align_up
 from acqstream.model.axes import AxisValue
-from acqstream.model.pixel_type import PixelType
+from acqstream.model.frame_header import PixelType
 from acqstream.views.memory_ahead import MemoryAhead
 
 MEMORY_BYTES = 256 * 2**20

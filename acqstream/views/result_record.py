@@ -17,8 +17,7 @@ from acqstream.formats.ndtiff.mirror_records import (
 )
 from acqstream.log.state_file import STATE_NAME, now_text
 from acqstream.model.metadata import dump_ascii
-from acqstream.model.mirror_result import MAX_REASON_CHARACTERS, MirrorResult
-from acqstream.model.view_spec import PYRAMID_KIND
+from acqstream.model.view_spec import MAX_REASON_CHARACTERS, PYRAMID_KIND, MirrorResult
 from acqstream.storage.files.atomic_file import replace_file
 from acqstream.storage.files.disk import Disk
 from acqstream.views import checkpoint

@@ -14,8 +14,8 @@ import xxhash
 import zmq
 
 from acqstream.client import machine
-from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.receipt import MissingFrames, Receipt
+from acqstream.model.state import Cursors, Limit
 from acqstream.model.status import DaemonStatus
 from acqstream.protocol.encoding import Encoding, decode_header, encode_header
 from acqstream.protocol.frame_batch import FrameBatch

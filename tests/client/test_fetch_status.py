@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from acqstream.cli.exit_code import error_line
+from acqstream.cli.output import error_line
 from acqstream.client.status import fetch_status
 from acqstream.errors import DaemonUnavailable, ProtocolError
 

@@ -25,8 +25,8 @@ from acqstream.errors import (
     StorageError,
     WriterBehind,
 )
-from acqstream.model.cursors import Limit
 from acqstream.model.receipt import MissingFrames
+from acqstream.model.state import Limit
 from acqstream.model.status import AcquisitionStatus
 from acqstream.protocol.replies import Closed, Error, StatusReply, Warn
 from tests.waiting import WAIT_S

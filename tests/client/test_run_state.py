@@ -8,12 +8,12 @@ import pytest
 from acqstream.client.outbox import Outbox
 from acqstream.client.run_state import RequestedEnd, RunState, is_interrupted
 from acqstream.errors import AcquisitionFailed, DiskFull
-from acqstream.model.cursors import Cursors, Limit
-from acqstream.model.pixel_type import PixelType
+from acqstream.model.frame_header import PixelType
 from acqstream.model.receipt import Receipt
+from acqstream.model.state import Cursors, Limit
 from acqstream.model.status import AcquisitionStatus, DaemonStatus
+from acqstream.protocol.frame_batch import FrameKind
 from acqstream.protocol.replies import Ack, Closed, Error, Opened, StatusReply, Warn
-from acqstream.protocol.request_fields import FrameKind
 
 WIDE = Limit(1000, 10**9)
 GRAY = PixelType("|u1", 1, 8)

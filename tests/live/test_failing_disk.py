@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import acqstream
-from acqstream.cli.exit_code import ExitCode, exit_code_of
 from acqstream.cli.main import main
+from acqstream.cli.output import ExitCode, exit_code_of
 from acqstream.client.connect import Transport
 from acqstream.errors import DiskFull, StorageError
 from acqstream.integrity.verification.dataset_check import verify

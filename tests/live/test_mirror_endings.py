@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import acqstream
-from acqstream.cli.exit_code import ExitCode
+from acqstream.cli.output import ExitCode
 from acqstream.client.run import Run
 from acqstream.client.status import fetch_status
 from acqstream.integrity.verification.dataset_check import verify

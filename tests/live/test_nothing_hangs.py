@@ -12,7 +12,7 @@ import pytest
 import zmq
 
 import acqstream
-from acqstream.cli.exit_code import ExitCode
+from acqstream.cli.output import ExitCode
 from acqstream.client.connect import Transport
 from acqstream.client.status import fetch_status
 from acqstream.errors import AcquisitionFailed, WriterBehind

@@ -11,7 +11,7 @@ from acqstream.cli.main import main
 from acqstream.client.status import fetch_status
 from acqstream.client.stopping import stop_acquisition
 from acqstream.errors import AcquisitionFailed
-from acqstream.model.totals import DaemonTotals
+from acqstream.model.status import DaemonTotals
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of
 from tests.waiting import until

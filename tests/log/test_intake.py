@@ -14,7 +14,7 @@ from acqstream.log.intake import Intake
 from acqstream.log.placing import Placing
 from acqstream.log.ring import Ring
 from acqstream.log.window import MAX_FRAMES_IN_FLIGHT
-from acqstream.model.cursors import Limit
+from acqstream.model.state import Limit
 from acqstream.storage.page_memory import PageMemory
 from tests.log.make_frames import LEAST_LIMIT_BYTES, MIB, Frame, frame_of
 

@@ -20,7 +20,7 @@ from acqstream.log.log import Log
 from acqstream.log.open_group import OpenGroup
 from acqstream.log.ring import Ring
 from acqstream.log.window import Window
-from acqstream.model.frame_run import FrameRun
+from acqstream.model.frame_header import FrameRun
 from tests.log.make_frames import Frame, frame_of, log_threads, memory_of, start_log
 from tests.log.read_back import check_dataset
 

@@ -20,7 +20,7 @@ from acqstream.log.log import Log
 from acqstream.log.notes import LogNotes
 from acqstream.log.state_file import read_state
 from acqstream.model.axes import AxisValue
-from acqstream.model.frame_run import FrameRun
+from acqstream.model.frame_header import FrameRun
 from acqstream.model.receipt import MissingFrames
 from acqstream.model.state import AcquisitionState
 from tests.log.make_frames import (

@@ -23,7 +23,7 @@ from acqstream.log import journal
 from acqstream.log.log import Log
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, read_state
 from acqstream.model.acquisition_spec import TileSpec
-from acqstream.model.frame_run import FrameRun
+from acqstream.model.frame_header import FrameRun
 from acqstream.model.state import AcquisitionState
 from tests.integrity.repair.damaged_sets import age
 from tests.live.stored import unstalled

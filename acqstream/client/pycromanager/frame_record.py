@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from acqstream.client.capture_time import CaptureClock
 from acqstream.client.plain_metadata import plain_scalar
 from acqstream.errors import ProtocolError
-from acqstream.model.pixel_type import SIGNIFICANT_BITS
+from acqstream.model.frame_header import SIGNIFICANT_BITS
 
 AXES_KEY = "Axes"
 ELAPSED_KEY = "ElapsedTime-ms"

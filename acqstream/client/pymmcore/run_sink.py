@@ -22,7 +22,7 @@ from acqstream.client.pymmcore.sequence_plan import GridCells, plan_sequence
 from acqstream.client.pymmcore.tile_plan import GridTurn, TilePlan, plan_tiles
 from acqstream.description.stage import find_affine
 from acqstream.errors import AcquisitionFailed, ConfigError
-from acqstream.model.pixel_type import SIGNIFICANT_BITS, pixel_type_of
+from acqstream.model.frame_header import SIGNIFICANT_BITS, pixel_type_of
 from acqstream.model.receipt import Receipt
 from acqstream.model.units import count_text
 

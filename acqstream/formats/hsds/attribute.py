@@ -13,7 +13,7 @@ import numpy as np
 
 from acqstream.formats.hsds.dataspace import Dataspace
 from acqstream.formats.hsds.hdf_type import VARIABLE_TEXT, DType, type_to_json
-from acqstream.model.finite_number import finite_number
+from acqstream.model.metadata import finite_number
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,18 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, cast
 
-from acqstream.codecs import blosc, bzip2, gzip, lz4_block_stream, raw, xz, zstd
+from acqstream.codecs import blosc, gzip, lz4_block_stream
 from acqstream.codecs.sizes import Data
+from acqstream.codecs.streams import (
+    decode_bzip2,
+    decode_raw,
+    decode_xz,
+    decode_zstd,
+    encode_bzip2,
+    encode_raw,
+    encode_xz,
+    encode_zstd,
+)
 from acqstream.errors import ConfigError
 
 Parameter = int | bool | str
@@ -43,7 +53,7 @@ def _blosc_defaults(named: Parameters) -> Parameters:
 
 _XZ_MIB = (3, 9, 17, 32, 48, 94, 94, 186, 370, 674)  # by preset
 _KINDS: Mapping[str, _Kind] = {
-    "raw": _Kind({}, {}, lambda data, _, __: raw.encode(data), raw.decode),
+    "raw": _Kind({}, {}, lambda data, _, __: encode_raw(data), decode_raw),
     "gzip": _Kind(
         {"level": 6, "useZlib": False},
         {"level": range(-1, 10), "useZlib": (False, True)},
@@ -53,15 +63,15 @@ _KINDS: Mapping[str, _Kind] = {
     "bzip2": _Kind(
         {"blockSize": 9},
         {"blockSize": range(1, 10)},
-        lambda data, _, given: bzip2.encode(data, given["blockSize"]),
-        bzip2.decode,
+        lambda data, _, given: encode_bzip2(data, given["blockSize"]),
+        decode_bzip2,
         lambda _: 8,
     ),
     "xz": _Kind(
         {"preset": 6},
         {"preset": range(10)},
-        lambda data, _, given: xz.encode(data, given["preset"]),
-        xz.decode,
+        lambda data, _, given: encode_xz(data, given["preset"]),
+        decode_xz,
         lambda given: _XZ_MIB[given["preset"]],
     ),
     "lz4": _Kind(
@@ -81,8 +91,8 @@ _KINDS: Mapping[str, _Kind] = {
     "zstd": _Kind(
         {"level": 3},
         {"level": range(-7, 20)},  # beyond, it takes a gigabyte
-        lambda data, _, given: zstd.encode(data, given["level"]),
-        zstd.decode,
+        lambda data, _, given: encode_zstd(data, given["level"]),
+        decode_zstd,
         lambda given: 16 if given["level"] < 10 else 128,
     ),
 }

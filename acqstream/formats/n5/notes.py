@@ -15,7 +15,7 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.array_note import note_of_array, note_of_level, read_meaning
 from acqstream.formats.n5.members import Numbering, has_too_many
 from acqstream.formats.n5.options import Layout
-from acqstream.model.finite_number import finite_number
+from acqstream.model.metadata import finite_number
 
 KEY = "acqstream"
 _MAX_AXES = 32

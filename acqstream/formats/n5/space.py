@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.model.finite_number import finite_number
+from acqstream.model.metadata import finite_number
 
 Attributes = Mapping[str, Any]
 

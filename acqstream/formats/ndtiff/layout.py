@@ -41,11 +41,8 @@ from acqstream.errors import FrameRefused
 from acqstream.formats.ndtiff.index import NUMBERS
 from acqstream.formats.ndtiff.placement import BLOCK_BYTES, Page, Pages, Placement, RollOver, align_up
 from acqstream.model.axes import AxisValue
-from acqstream.model.finite_number import LARGEST
-from acqstream.model.frame_header import FrameHeader
-from acqstream.model.frame_run import FrameRun
-from acqstream.model.metadata import dump_ascii
-from acqstream.model.pixel_type import PixelType
+from acqstream.model.frame_header import FrameHeader, FrameRun, PixelType
+from acqstream.model.metadata import LARGEST, dump_ascii
 
 INDEX_NAME = "NDTiff.index"
 DISPLAY_SETTINGS_NAME = "display_settings.txt"

@@ -13,7 +13,7 @@ from typing import Any
 
 from acqstream.errors import CorruptDataset, FileMissing, StorageError
 from acqstream.model.fields import Fields
-from acqstream.model.mirror_result import MirrorResult
+from acqstream.model.view_spec import MirrorResult
 from acqstream.storage.files.small_file import parsed, read_json_object
 from acqstream.storage.files.url_path import is_remote
 

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.model.frame_header import FrameHeader
-from acqstream.model.frame_run import FrameRun
+from acqstream.model.frame_header import FrameHeader, FrameRun
 
 BLOCK_BYTES = 4096
 """Commits and groups start and end on this boundary: the unit of direct I/O and of what survives a torn write."""

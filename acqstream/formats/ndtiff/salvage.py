@@ -27,8 +27,8 @@ from acqstream.formats.ndtiff.pages import StackPage, read_page
 from acqstream.formats.ndtiff.placement import BLOCK_BYTES, align_up
 from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_json_object, parse_stack_header
 from acqstream.model.axes import AxisValue
+from acqstream.model.frame_header import MAX_SIDE
 from acqstream.model.metadata import MAX_JSON_BYTES
-from acqstream.model.pixel_type import MAX_SIDE
 from acqstream.storage.files.read_file import ReadFile, data_runs
 
 _DIRECTORY_MARK: dict[ByteOrder, bytes] = {  # 13 entries, the first one ImageWidth, LONG, one value

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from acqstream.codecs import blosc, bzip2, crc32c, gzip, xz, zstd
+from acqstream.codecs import blosc, crc32c, gzip
 from acqstream.codecs.sizes import Data
+from acqstream.codecs.streams import decode_bzip2, decode_xz, decode_zstd, encode_zstd
 from acqstream.errors import ConfigError, UnsupportedFeature
 from acqstream.formats.ome_zarr import lz4_block
 
@@ -42,16 +43,16 @@ _DEFAULTS: Mapping[str, Parameters] = {
 }
 _DECODERS: Mapping[str, Callable[[Data, int], Data | bytearray]] = {
     "blosc": blosc.decode,
-    "zstd": zstd.decode,
+    "zstd": decode_zstd,
     "gzip": gzip.decode,
     "crc32c": crc32c.decode,
 }
 _V2_DECODERS: Mapping[str, Callable[[Data, int], Data | bytearray]] = {
     **{name: _DECODERS[name] for name in ("blosc", "zstd", "gzip")},
     "zlib": gzip.decode,
-    "bz2": bzip2.decode,
+    "bz2": decode_bzip2,
     "lz4": lz4_block.decode,
-    "lzma": xz.decode,
+    "lzma": decode_xz,
 }
 _ALL_DECODERS = {**_V2_DECODERS, **_DECODERS}
 
@@ -92,7 +93,7 @@ class Compressor:
                 shuffle=shuffle,
                 blocksize=given["blocksize"],
             )
-        return zstd.encode(data, given["level"]) if self.name == "zstd" else gzip.encode(data, given["level"])
+        return encode_zstd(data, given["level"]) if self.name == "zstd" else gzip.encode(data, given["level"])
 
     def decode(self, data: Data, size: int) -> Data | bytearray:
         """The data, `size` bytes. Raises CorruptDataset without a path."""

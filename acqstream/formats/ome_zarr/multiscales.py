@@ -14,7 +14,7 @@ from typing import Any
 from acqstream.errors import UnsupportedFeature
 from acqstream.formats.ome_zarr.node import Node, node_path
 from acqstream.model.fields import Fields
-from acqstream.model.finite_number import finite_number
+from acqstream.model.metadata import finite_number
 
 _DISTANCE = re.compile(r"\s*(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|)\s*(.*?)\s*", re.DOTALL)
 _VERSION = re.compile(r"0\.[1-5](\D.*)?")
