@@ -15,8 +15,7 @@ from pathlib import Path
 
 from acqstream.arrays.axis_order import TILE_AXES
 from acqstream.arrays.frame_space import not_understood
-from acqstream.daemon.acquisition import ActiveAcquisition, Peer
-from acqstream.daemon.acquisition_views import AcquisitionViews, LeftOut
+from acqstream.daemon.acquisition import AcquisitionViews, ActiveAcquisition, LeftOut, Peer
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.daemon.kept_settings import kept_settings
