@@ -16,8 +16,7 @@ import zmq
 
 from acqstream.bench.child_process import child_command, last_line
 from acqstream.bench.interruption import temporary_folder
-from acqstream.client.shutdown import shut_down
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status, shut_down
 from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, DaemonUnavailable
 from acqstream.storage.platform.capabilities import has_memory_files, has_terminate_signal
 

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from acqstream.bench.child_process import hold
 from acqstream.bench.measurement import Measurement, measurement_from
 from acqstream.bench.workload import Workload, run_workload
-from acqstream.client.connect import Transport
+from acqstream.client.connector import Transport
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.client.producer import create
 from acqstream.client.run import Run
-from acqstream.client.status import fetch_status
 from acqstream.errors import AcquisitionFailed
 from acqstream.mirrors.view_kinds import folder_of
 from acqstream.model.acquisition_spec import DEFAULT_DURABILITY_S, DurabilityMode

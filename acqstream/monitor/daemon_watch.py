@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from acqstream.client.status import StatusClient
+from acqstream.client.daemon_requests import StatusClient
 from acqstream.errors import AcqStreamError
 from acqstream.monitor.daemon_view import DaemonView
 from acqstream.monitor.receipts import receipt_of
