@@ -21,11 +21,10 @@ from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.daemon_process import boot_id
 from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.daemon.endpoints import Endpoints
-from acqstream.daemon.exit_text import unexpected
 from acqstream.daemon.kept_settings import kept_entries, kept_summary
 from acqstream.daemon.open_queue import OpenQueue
 from acqstream.daemon.open_requests import OpenRequests
-from acqstream.daemon.resources import Resources
+from acqstream.daemon.resources import Resources, unexpected
 from acqstream.daemon.runtime_folder import ShutdownFile
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError, AcquisitionRefused, CorruptDataset, FrameRefused, ProtocolError

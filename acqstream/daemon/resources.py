@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from acqstream.daemon.child_process import replaced_hint
 from acqstream.daemon.config import DaemonConfig
-from acqstream.daemon.exit_text import unexpected
 from acqstream.daemon.machine_watch import MIRRORS_KEEP, DiskSpace, LoadWatch
 from acqstream.daemon.view_process import ViewProcess
-from acqstream.errors import AcqStreamError, ConfigError, StorageError
+from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, StorageError
 from acqstream.log.memory_budget import MemoryBudget
 from acqstream.mirrors.chunk_plan import Budget
 from acqstream.mirrors.memory_need import MIB
@@ -206,6 +206,15 @@ class _Read:
             outcome = None, unexpected(error)
         if self.outcome is None:
             self.outcome = outcome
+
+
+def unexpected(error: Exception) -> AcqStreamError:
+    """Return what a client is told of an error: what the disk said, else a fault of the daemon."""
+    if isinstance(error, OSError):
+        return StorageError.wrap(error, str(error.filename or "the data directory"), "a disk call failed")
+    # Modules that are loaded late do not fit to those of another version.
+    text, hint = f"{type(error).__name__}: {error}", replaced_hint()
+    return AcquisitionFailed(f"{hint} ({text})" if hint else f"a fault in the daemon: {text}")
 
 
 def _failure(number: int, text: str) -> StorageError:

@@ -21,20 +21,19 @@ import zmq
 from acqstream import __version__
 from acqstream.daemon.acquisition import AcquisitionRegistry
 from acqstream.daemon.announcer import Announcer
+from acqstream.daemon.child_process import WEB_END_S, notifier_process, web_process
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.connection_guard import ConnectionGuard
 from acqstream.daemon.crash_recovery import growing_datasets, recover_all, resume_views
 from acqstream.daemon.daemon_process import boot_id
 from acqstream.daemon.data_directory import DataDirectory
 from acqstream.daemon.endpoints import SHUTDOWN_SUFFIX, Endpoints
-from acqstream.daemon.notifier_process import NotifierProcess
 from acqstream.daemon.reception import MessageReceiver, Reception
 from acqstream.daemon.request_handler import RequestHandler
 from acqstream.daemon.resources import Resources, fitting, raise_descriptor_limit
 from acqstream.daemon.runtime_folder import ShutdownFile, marked_start
 from acqstream.daemon.service import Service
 from acqstream.daemon.supervisor import ExitStatus, Supervisor
-from acqstream.daemon.web_process import WebProcess
 from acqstream.model.daemon_note import DaemonNote
 from acqstream.model.status import DaemonStatus
 from acqstream.protocol.encoding import MAX_HEADER_BYTES, MAX_PART_BYTES
@@ -83,11 +82,11 @@ class Server:
             undo.callback(self._resources.load.close)
             self._resources.load.start()
             resume_views(self._resources.views, self.directory.folders())
-            self._web = WebProcess(config, self.endpoints.all)
+            self._web = web_process(config, self.endpoints.all)
             self._wire(config)
             log_path = "" if log is None else str(log.absolute())
             self.directory.announce(DaemonNote(endpoints=tuple(self.endpoints.all), boot=boot_id(), log=log_path))
-            self._notifier = NotifierProcess(config.notify, config.notify_no_frames_s, self.endpoints.all[0])
+            self._notifier = notifier_process(config.notify, config.notify_no_frames_s, self.endpoints.all[0])
             undo.pop_all()  # from here on `close` does it
         self._started_s = time.monotonic()
         self._stop_timeout_s = config.stop_timeout_s
@@ -195,7 +194,7 @@ class Server:
 
     def close(self) -> None:
         """Close sockets and lock; acquisitions must have ended."""
-        self._web.close()
+        self._web.close(WEB_END_S)
         self._guard.close()
         self._events_guard.close()
         self._resources.views.close()

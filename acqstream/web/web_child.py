@@ -1,7 +1,7 @@
 """The web face as a child process of the daemon.
 
-`acqstream.daemon.web_process` starts `python -m acqstream.web.web_child SETTINGS SOCKET PARENT`, SETTINGS in JSON. The
-process ends when the socket is closed. Exit codes: 0 in order, 78 the settings cannot work.
+`acqstream.daemon.child_process` starts `python -m acqstream.web.web_child SETTINGS SOCKET PARENT`, SETTINGS in JSON.
+The process ends when the socket is closed. Exit codes: 0 in order, 78 the settings cannot work.
 """
 
 from __future__ import annotations
