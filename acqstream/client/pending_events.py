@@ -7,14 +7,13 @@ from typing import Any
 
 
 class SkippedEvents:
-    """Events that are left out, as their frames are stored. count is their number.
+    """Events that are left out, as their frames are stored.
 
     The first event after skipped ones gets the settings that these would have made, and start times move forward by
     the skipped time. names: of settings that an event without them inherits from the events before it.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.count = 0
         self.clock = EventClock()
         self._names = names
         self._settings: dict[str, Any] = {}
@@ -29,7 +28,6 @@ class SkippedEvents:
         resets: bool = False,
     ) -> None:
         """Leave an event out. get: its value of a setting, None without one; properties: device, name and value."""
-        self.count += 1
         self.clock.skip(start_s, resets=resets)
         values = {name: get(name) for name in self._names}
         self._settings.update({name: value for name, value in values.items() if value is not None})

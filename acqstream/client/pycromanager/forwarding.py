@@ -226,12 +226,8 @@ class PendingEvents:
     def __init__(self, run: Run) -> None:
         self._stored = run.stored
         self._left_out = SkippedEvents(_SETTINGS)
+        self.skipped = 0  # the number of removed events
         self._lock = threading.Lock()  # hooks may add events while others are acquired
-
-    @property
-    def skipped(self) -> int:
-        """How many events were removed."""
-        return self._left_out.count
 
     def __call__(self, events: Any) -> Any:
         """Remove stored events from an event, a list or a generator; returns a list (maybe empty) or a generator."""
@@ -253,6 +249,7 @@ class PendingEvents:
             return event  # an invalid event is refused where it is acquired
         with self._lock:
             if self._is_stored(event):
+                self.skipped += 1
                 self._left_out.add(event.get, event.get("properties"), event.get("min_start_time"))
                 return None
             start_s, _ = self._left_out.clock.start(event.get("min_start_time"))

@@ -256,13 +256,9 @@ class PendingMDAEvents:
         self._stored = stored
         self._translator = translator
         self._left_out = SkippedEvents(_SETTINGS)
+        self.skipped = 0  # the number of removed events
         self._actions: list[MDAEvent] = []
         self._autofocus: dict[int | None, MDAEvent] = {}  # by position
-
-    @property
-    def skipped(self) -> int:
-        """How many events were removed."""
-        return self._left_out.count
 
     def filter(self, events: Iterable[MDAEvent]) -> Iterator[MDAEvent]:
         """The events to carry out, in order; looks one event ahead."""
@@ -308,6 +304,7 @@ class PendingMDAEvents:
         return event.model_copy(update=update) if update else event
 
     def _skip(self, event: MDAEvent) -> None:
+        self.skipped += 1
         for action in self._actions:
             if isinstance(action.action, HardwareAutofocus):
                 self._autofocus[action.index.get("p")] = action
