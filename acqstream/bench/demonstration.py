@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.bench.child_process import hold, started_child
+from acqstream.client.daemon_requests import shut_down
 from acqstream.client.directory_daemon import DirectoryDaemon
-from acqstream.client.shutdown import shut_down
 from acqstream.dataset.dataset import Dataset, open_dataset
 from acqstream.errors import AcquisitionFailed, ConfigError, DatasetError
 from acqstream.mirrors.dataset_end import wait_for_end

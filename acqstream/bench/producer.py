@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from acqstream.bench.child_process import child_command, hold, last_line, serve, temporary_folder
 from acqstream.bench.measurement import Measurement, measurement_from
 from acqstream.bench.workload import Workload, run_workload
-from acqstream.client.connect import Transport
+from acqstream.client.connector import Transport
+from acqstream.client.daemon_requests import fetch_status, shut_down
 from acqstream.client.producer import create
 from acqstream.client.run import Run
-from acqstream.client.shutdown import shut_down
-from acqstream.client.status import fetch_status
 from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, DaemonUnavailable
 from acqstream.mirrors.view_kinds import folder_of
 from acqstream.model.acquisition_spec import DEFAULT_DURABILITY_S, DurabilityMode

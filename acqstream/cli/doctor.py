@@ -110,8 +110,8 @@ def _camera(frame: str | None, dtype: PlannedDepth, fps: float | None) -> Planne
 
 def _status(data: Path) -> DaemonStatus | None:
     """The status of the daemon that has the directory, else of the default one; None if none answers."""
+    from acqstream.client.daemon_requests import fetch_status
     from acqstream.client.directory_daemon import endpoint_of
-    from acqstream.client.status import fetch_status
     from acqstream.errors import AcqStreamError
 
     try:

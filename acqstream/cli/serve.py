@@ -29,8 +29,8 @@ def serve(
     It runs until SIGTERM, Ctrl-C or `acqstream shutdown`; running acquisitions are finished first.
     """
     from acqstream.daemon.config import embedded_config, load_config
-    from acqstream.daemon.exit_status import ExitStatus
-    from acqstream.daemon.serve import serve as run_daemon
+    from acqstream.daemon.server import serve as run_daemon
+    from acqstream.daemon.supervisor import ExitStatus
 
     start_logging(log, has_console=not embedded or log is None)
     codes = {

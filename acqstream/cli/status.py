@@ -28,7 +28,7 @@ def status(
 
     Show what runs: progress, rates, and how long the disk space will last. Exits with 0 if the daemon answers.
     """
-    from acqstream.client.status import fetch_status
+    from acqstream.client.daemon_requests import fetch_status
 
     answer = fetch_status(endpoint_for(endpoint, data), timeout_s=timeout_s)
     if as_json:

@@ -23,7 +23,7 @@ from acqstream.storage.port_key import private_folder, remove_port_key, write_po
 
 if TYPE_CHECKING:
     from acqstream.daemon.client_access import ClientAccess
-    from acqstream.daemon.shutdown_file import ShutdownFile
+    from acqstream.daemon.runtime_folder import ShutdownFile
 
 logger = logging.getLogger("acqstream.daemon")
 

@@ -13,8 +13,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from acqstream.daemon.acquisition import ActiveAcquisition, Peer
-from acqstream.daemon.acquisition_views import AcquisitionViews, LeftOut
+from acqstream.daemon.acquisition import AcquisitionViews, ActiveAcquisition, LeftOut, Peer
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.daemon.kept_settings import kept_settings

@@ -129,7 +129,7 @@ def _gather_memory_limits(examination: Examination) -> MemoryFacts:
     """Ask the system, as the daemon does when it starts."""
     import psutil
 
-    from acqstream.daemon.descriptors import raise_descriptor_limit
+    from acqstream.daemon.resources import raise_descriptor_limit
     from acqstream.storage.memory_limit import memory_limit_bytes
 
     config = examination.config

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from acqstream.client.status import StatusClient
+from acqstream.client.daemon_requests import StatusClient
 from acqstream.errors import AcqStreamError
 from acqstream.log.state_file import read_receipt
 from acqstream.model.daemon_note import STARTING

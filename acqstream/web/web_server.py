@@ -41,7 +41,7 @@ from acqstream.web.web_settings import LOOPBACK, VIEWER_ORIGINS, WebLimits, WebS
 
 # The web face as a child process of the daemon.
 #
-# `acqstream.daemon.web_process` starts `python -m acqstream.web.web_server SETTINGS SOCKET PARENT`, SETTINGS in JSON.
+# `acqstream.daemon.child_process` starts `python -m acqstream.web.web_server SETTINGS SOCKET PARENT`, SETTINGS in JSON.
 # The process ends when the socket is closed. Exit codes: 0 in order, 78 the settings cannot work.
 
 

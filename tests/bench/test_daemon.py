@@ -13,7 +13,7 @@ import pytest
 
 import acqstream
 from acqstream.bench import producer
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.daemon.config import DaemonConfig
 from acqstream.errors import AcquisitionFailed, WaitTimeout
 from acqstream.mirrors.chunk_plan import Budget

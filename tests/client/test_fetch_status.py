@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from acqstream.cli.output import error_line
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.errors import DaemonUnavailable, ProtocolError
 
 

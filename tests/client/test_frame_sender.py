@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from acqstream.client.frame_sender import FrameSender
+from acqstream.client.connection import FrameSender
 from acqstream.client.link import Link
 from acqstream.client.outbox import OutboxMessage
 from acqstream.client.producer import create

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.client.machine import is_same_machine, is_socket_of
+from acqstream.client.default_endpoint import is_same_machine, is_socket_of
 from acqstream.protocol.replies import Welcome, parse_reply
 from acqstream.protocol.requests import Open
 from acqstream.protocol.shared_memory import socket_identity

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.daemon.crashed_datasets import growing_datasets, recover_all
+from acqstream.daemon.crash_recovery import growing_datasets, recover_all
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
 from acqstream.formats.ndtiff.layout import INDEX_NAME
 from acqstream.log import journal

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.daemon.config import DaemonConfig
 from acqstream.doctor import recording_checks
 from acqstream.doctor.checks import CHECKS, run_checks

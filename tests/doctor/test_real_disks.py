@@ -17,7 +17,7 @@ import pytest
 
 from acqstream.cli.main import main
 from acqstream.daemon.config import DaemonConfig
-from acqstream.daemon.space import DiskSpace
+from acqstream.daemon.machine_watch import DiskSpace
 from acqstream.doctor import recording_checks
 from acqstream.doctor.checks import run_checks
 from acqstream.doctor.recording_checks import DISK_SPEED, FILE_SYSTEM, FREE_SPACE

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from acqstream.cli.main import main
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.client.default_endpoint import starting
 from acqstream.client.producer import create
-from acqstream.client.status import fetch_status
 from acqstream.errors import DaemonUnavailable
 from acqstream.monitor.daemon_watch import DaemonWatch
 from acqstream.storage.files.directory_lock import holder_of

@@ -13,7 +13,7 @@ import pytest
 import acqstream
 from acqstream.cli.main import main
 from acqstream.cli.output import ExitCode, exit_code_of
-from acqstream.client.connect import Transport
+from acqstream.client.connector import Transport
 from acqstream.errors import DiskFull, StorageError
 from acqstream.integrity.verification.dataset_check import verify
 from tests.faults.loop_disk import TRIAL_BYTES, LoopDisk, why_not

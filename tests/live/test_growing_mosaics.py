@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 import acqstream
 from acqstream.cli.output import ExitCode
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.client.run import Run
-from acqstream.client.status import fetch_status
 from acqstream.mirrors.dataset_end import wait_for_end
 from acqstream.simulate import pattern
 from tests.live.daemon_process import DaemonProcess

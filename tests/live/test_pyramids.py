@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import acqstream
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.errors import DatasetError
 from acqstream.integrity.verification.dataset_check import verify
 from acqstream.model.status import ViewStatus

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.client.connect import Transport
+from acqstream.client.connector import Transport
 from acqstream.client.pycromanager.forwarding import forward
 from acqstream.client.run import Run
 from acqstream.integrity.verification.dataset_check import verify

@@ -11,9 +11,8 @@ import pytest
 
 import acqstream
 from acqstream.cli.main import main
-from acqstream.client import shutdown
-from acqstream.client.shutdown import shut_down
-from acqstream.client.status import fetch_status
+from acqstream.client import daemon_requests
+from acqstream.client.daemon_requests import fetch_status, shut_down
 from acqstream.errors import AcquisitionRefused, DaemonUnavailable, WaitTimeout
 from acqstream.protocol.requests import Shutdown, new_shutdown_key
 from tests.client.fake_daemon import FakeDaemon
@@ -86,11 +85,11 @@ def test_no_other_file_of_the_user_is_sent(tmp_path: Path, monkeypatch: pytest.M
     for content in (secret.read_text(), new_shutdown_key() + "\nmore", "acqstream-shutdown-zz", "x" * 10_000):
         secret.write_text(content)
         with pytest.raises(AcquisitionRefused, match="id_ed25519"):
-            shutdown._read_key("tcp://127.0.0.1:1", str(secret))
+            daemon_requests._read_key("tcp://127.0.0.1:1", str(secret))
     with pytest.raises(AcquisitionRefused, match="administrator"):
-        shutdown._read_key("tcp://127.0.0.1:1", str(tmp_path / "missing"))
+        daemon_requests._read_key("tcp://127.0.0.1:1", str(tmp_path / "missing"))
     with pytest.raises(AcquisitionRefused, match="earlier version"):
-        shutdown._read_key("tcp://127.0.0.1:1", "")
+        daemon_requests._read_key("tcp://127.0.0.1:1", "")
 
 
 def test_no_answer_is_an_error_in_time(shared_daemon: DaemonProcess) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.client import open_runs
+from acqstream.client import run as run_module
 from acqstream.client.run import Run
 from acqstream.log import stored_keys
 from acqstream.storage.files.small_file import read_small_file
@@ -38,7 +38,7 @@ def vanish(run: Run) -> None:
     """As if its process had been killed."""
     run._connection.stop()
     run._connection.join()
-    open_runs.leave(run._closing)
+    run_module._leave(run._closing)
 
 
 def keys_of(count: int) -> list[dict[str, int | str]]:

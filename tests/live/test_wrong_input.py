@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.daemon.reception import MAX_PARTS_AT_ONCE
 from acqstream.integrity.verification.dataset_check import verify
 from tests.live.daemon_process import DaemonProcess

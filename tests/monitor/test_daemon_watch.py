@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.client.status import StatusClient
+from acqstream.client.daemon_requests import StatusClient
 from acqstream.errors import DaemonUnavailable
 from acqstream.log.state_file import RECEIPT_NAME
 from acqstream.model.status import AcquisitionStatus

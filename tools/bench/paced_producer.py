@@ -10,7 +10,7 @@ from typing import Any
 from acqstream.bench.child_process import hold
 from acqstream.bench.producer import close_complete, open_run
 from acqstream.bench.workload import Workload
-from acqstream.client.connect import Transport
+from acqstream.client.connector import Transport
 from acqstream.dataset.dataset import open_dataset
 from acqstream.errors import AcquisitionFailed
 

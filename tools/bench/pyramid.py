@@ -25,7 +25,7 @@ from acqstream.bench.measurement import (
 )
 from acqstream.bench.producer import BenchDaemon, close_complete, open_run, serving, transport_for, wait_for_view
 from acqstream.bench.workload import Workload, run_workload, workload_of
-from acqstream.client.connect import Transport
+from acqstream.client.connector import Transport
 from acqstream.dataset.dataset import open_dataset
 from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec
 

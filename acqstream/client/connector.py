@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import zmq
 
 import acqstream
-from acqstream.client import open_request
-from acqstream.client.link import Link, distrust_endpoint
-from acqstream.client.local_memory import Handover, LocalMemory
-from acqstream.client.machine import (
+from acqstream.client.arguments import hello
+from acqstream.client.default_endpoint import (
     IPC,
     has_equal_boot,
     is_loopback,
     is_same_machine,
     is_socket_of,
 )
+from acqstream.client.frame_buffer import Handover, LocalMemory
+from acqstream.client.link import Link, distrust_endpoint
 from acqstream.client.run_state import is_interrupted
 from acqstream.errors import AcquisitionRefused, ConfigError
 from acqstream.protocol.frame_batch import encode_request
@@ -262,7 +262,7 @@ def _connected(context: zmq.Context[zmq.Socket[bytes]], endpoint: str, waker: Wa
 
 
 def _welcome(link: Link, deadline: float) -> Welcome | None:
-    if not link.send(open_request.hello(acqstream.__version__)):
+    if not link.send(hello(acqstream.__version__)):
         return None
     while (reply := link.wait_reply(deadline)) is not None:
         if isinstance(reply, Welcome):

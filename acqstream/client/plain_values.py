@@ -1,4 +1,7 @@
-"""Metadata as acquisition programs have it, turned into what JSON can hold. The rule: docs/metadata.md."""
+"""Axes, metadata and capture times as acquisition programs have them, turned into plain values.
+
+Metadata become what JSON can hold. The rule: docs/metadata.md.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import dataclasses
 import datetime
 import enum
 import math
+import operator
 from collections import UserString
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set, ValuesView
 from decimal import Decimal
@@ -16,7 +20,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from acqstream.errors import ProtocolError
+from acqstream.errors import ConfigError, ProtocolError
+from acqstream.model.axes import AxisValue, are_good_axes, check_axes
+from acqstream.model.metadata import AXES_KEY, TIME_KEY, encode_given
 from acqstream.model.units import count_text
 from acqstream.protocol.encoding import MAX_HEADER_BYTES
 
@@ -38,6 +44,9 @@ _SECONDS = {"Y": (31_556_952, 1), "M": (2_629_746, 1), "W": (604_800, 1), "D": (
     "fs": (1, 10**15),
     "as": (1, 10**18),
 }  # fmt: skip - of the units of numpy; years and months are their means in the Gregorian calendar
+_PLAIN = frozenset({int, str})  # most values are: not worth a call
+CHANNEL_AXIS = "channel"
+CHANNEL_NAMES_KEY = "ChNames"
 
 
 class Changes(NamedTuple):
@@ -367,3 +376,97 @@ def _seconds(span: np.timedelta64) -> float:
     unit, step = np.datetime_data(span.dtype)
     seconds, parts = _SECONDS.get(unit, (1, 1))  # one without a unit is a number
     return int(span.astype(np.int64)) * step * seconds / parts
+
+
+def plain_axes(axes: Mapping[Any, Any] | None, axis_values: Mapping[str, Any]) -> dict[str, AxisValue]:
+    """The axes of a frame from one mapping and from keywords, checked. Raises ProtocolError naming the axis."""
+    if axes is None and are_good_axes(axis_values):
+        return dict(axis_values)
+    merged: Mapping[Any, Any] = axis_values
+    if axes is not None:
+        if not isinstance(axes, Mapping):
+            raise ProtocolError(f"axes must be a mapping of name to integer or string, not {type(axes).__name__}")
+        twice = axes.keys() & axis_values.keys()
+        if twice:
+            raise ProtocolError(f"axis {min(twice)!r} is given both in the mapping and as a keyword")
+        merged = {**axes, **axis_values}
+    plain = {
+        name if name.__class__ is str else plain_scalar(name): value
+        if value.__class__ in _PLAIN
+        else plain_scalar(value)
+        for name, value in merged.items()
+    }
+    return check_axes(plain)
+
+
+class MicroManagerAxes:
+    """Integer axes, as Micro-Manager Studio reads them: a channel's name becomes its place in `ChNames`."""
+
+    def __init__(self, summary: Mapping[str, Any]) -> None:
+        names = summary.get(CHANNEL_NAMES_KEY)
+        self._channels: dict[str, int] | None = None
+        if names is None:
+            return
+        if not isinstance(names, Sequence) or isinstance(names, str) or not all(isinstance(n, str) for n in names):
+            raise ConfigError(f"summary[{CHANNEL_NAMES_KEY!r}] must be a list of channel names, not {names!r:.80}")
+        self._channels = {name: index for index, name in enumerate(names)}
+
+    def convert(self, axes: dict[str, AxisValue]) -> dict[str, AxisValue]:
+        """`axes` with integers only. Raises ConfigError, whose text names the value to pass."""
+        return {name: self._integer(name, value) for name, value in axes.items()}
+
+    def _integer(self, name: str, value: AxisValue) -> int:
+        if isinstance(value, int):
+            return value
+        if name != CHANNEL_AXIS:
+            raise ConfigError(f"micromanager=True needs integer axes; {name}={value!r} must be a number")
+        if self._channels is None:
+            raise ConfigError(
+                f"channel {value!r}: with micromanager=True pass the channel names to create, "
+                f"for example summary={{{CHANNEL_NAMES_KEY!r}: [{value!r}, ...]}}, or a number as channel"
+            )
+        if value not in self._channels:
+            raise ConfigError(f"channel {value!r} is not in summary[{CHANNEL_NAMES_KEY!r}]: {list(self._channels)}")
+        return self._channels[value]
+
+
+def plain_arguments(
+    axes: Mapping[Any, Any] | None,
+    axis_values: Mapping[str, Any],
+    meta: Mapping[str, Any] | None,
+    time_ns: int | None,
+    micromanager: MicroManagerAxes | None,
+) -> tuple[Mapping[str, AxisValue], bytes, int | None, Changes]:
+    """Axes, encoded metadata (b"" for none) and capture time of a frame, from the arguments of `put`.
+
+    Nothing of the result changes with what was given. The last value is what was changed in the metadata.
+
+    Raises ProtocolError, and ConfigError for axes that Micro-Manager does not support.
+    """
+    plain = plain_axes(axes, axis_values)
+    if micromanager is not None:
+        plain = micromanager.convert(plain)
+    if time_ns is not None:
+        time_ns = _checked_time(time_ns)
+    if meta is None:
+        return plain, b"", time_ns, NO_CHANGES
+    metadata, replaced = plain_metadata(meta)
+    try:
+        text, time_ns = encode_given(metadata, time_ns)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ProtocolError(f"the metadata cannot be stored as JSON: {error}") from error
+    if AXES_KEY in metadata or TIME_KEY in metadata:
+        own = {AXES_KEY: plain, TIME_KEY: time_ns if time_ns is not None else metadata.get(TIME_KEY)}
+        keys = ", ".join(key for key, value in own.items() if metadata.get(key, value) != value)
+        replaced = replaced._replace(keys=keys)
+    return plain, text, time_ns, replaced
+
+
+def _checked_time(value: object) -> int:
+    try:
+        time_ns = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        time_ns = -1
+    if isinstance(value, bool) or not 0 <= time_ns < 2**63:
+        raise ProtocolError(f"time_ns={value!r:.60} must be an integer: nanoseconds since 1970, below 2**63")
+    return time_ns

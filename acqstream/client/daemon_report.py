@@ -1,20 +1,42 @@
-"""When the daemon was last heard, and the last state of its disk and acquisition that it reported. Pure."""
+"""The daemon as its producer hears it: last contact, disk state, warnings, errors as exceptions, and the receipt.
+
+The receipt is compared with the frames that the producer sent and skipped. Pure.
+"""
 
 from __future__ import annotations
 
+import errno
 import threading
-from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
 
-from acqstream.errors import FrameRefused
+from acqstream.client.outbox import DeclaredGaps
+from acqstream.errors import (
+    AcqStreamError,
+    AcquisitionFailed,
+    AcquisitionRefused,
+    DatasetExists,
+    DiskFull,
+    FrameRefused,
+    StorageError,
+)
+from acqstream.model.receipt import CTRL_C, UNFORCED, Receipt
 from acqstream.model.status import AcquisitionStatus
+from acqstream.model.units import count_text
 from acqstream.protocol.replies import Error, Warn
 
 MAX_WARNINGS = 1000
 MAX_LOSSES_IN_A_ROW = 5
 _MAX_NUMBERS = 10  # in the text of an error
 _MANY = 50_000  # more than there are in flight
+_STORAGE_ERRORS: dict[str, tuple[type[StorageError], int]] = {
+    "disk_full": (DiskFull, errno.ENOSPC),
+    "io_error": (StorageError, errno.EIO),
+}
+_FRAME_CODES = frozenset(
+    {"duplicate_axes", "shape_mismatch", "dtype_unsupported", "payload_size", "checksum", "tile_axes", "tile_size"}
+)
+_MAX_GAPS = 5  # likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +130,7 @@ class DaemonReport:
         self.pause_reason = ""  # the daemon waits for space on its disk
         self.stall = ""  # the disk call that stalls
         self.paused_at = now
-        self.warnings: deque[RunWarning] = deque(maxlen=MAX_WARNINGS)
+        self.warnings: tuple[RunWarning, ...] = ()  # replaced and never changed, so that any thread may read it
 
     def update(self, status: AcquisitionStatus, now: float) -> None:
         if status.free_bytes is not None:
@@ -122,7 +144,7 @@ class DaemonReport:
     def add_warning(self, code: str, text: str, wall_time: float) -> RunWarning:
         """Keep a warning; the oldest give way."""
         warning = RunWarning(code, text, wall_time)
-        self.warnings.append(warning)
+        self.warnings = (*self.warnings, warning)[-MAX_WARNINGS:]
         return warning
 
     def add_reply(self, reply: Warn, wall_time: float) -> RunWarning | None:
@@ -145,3 +167,78 @@ class DaemonReport:
         if self.warnings:
             phrases.append(f"its last warning: {self.warnings[-1].text}")
         return phrases
+
+
+def refusal(reply: Error, name: str) -> AcqStreamError:
+    """Why `open` was answered with an error."""
+    if reply.code == "name_taken":
+        return DatasetExists(reply.text)
+    if reply.code in _STORAGE_ERRORS:
+        return _storage_error(reply, name, f"the daemon refuses to open {name!r}")
+    return AcquisitionRefused(f"the daemon refuses to open {name!r}: {reply.text} ({reply.code})", code=reply.code)
+
+
+def failure(reply: Error, path: str) -> AcqStreamError:
+    """Why a running acquisition ended."""
+    if reply.code in _STORAGE_ERRORS:
+        return _storage_error(reply, path, "the daemon ended the acquisition")
+    text = f"the daemon ended the acquisition: {reply.text} ({reply.code})"
+    if reply.number is not None and reply.code in _FRAME_CODES:
+        return FrameRefused(text, code=reply.code, number=reply.number)
+    return AcquisitionFailed(text, code=reply.code, number=reply.number)
+
+
+def name_unforced(error: AcqStreamError, receipt: Receipt) -> None:
+    """Add the frames to the error of a failed run that were published and are not durable: the disk may lose them."""
+    for gap in receipt.missing:
+        if gap.reason == UNFORCED and isinstance(error, StorageError):
+            error.number = gap.first if error.number is None else min(error.number, gap.first)
+            error.add_note(f"frames {gap.first} to {gap.first + gap.count - 1} were {UNFORCED}; send them again")
+
+
+def end_reason(error: BaseException) -> str:
+    """The reason in `close` of a run that an exception of its program ended: type and text."""
+    if isinstance(error, KeyboardInterrupt):
+        return CTRL_C
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _storage_error(reply: Error, path: str, action: str) -> StorageError:
+    kind, usual_errno = _STORAGE_ERRORS[reply.code]
+    error = kind(OSError(reply.errno or usual_errno, reply.text), path, action)
+    error.number = reply.number
+    return error
+
+
+def describe_missing(receipt: Receipt, declared: DeclaredGaps, sent: int, refused: int = 0) -> str:
+    """Text about the frames that a completed run lacks, empty if none. sent is the number of frame numbers in use.
+
+    refused frames are known to be missing.
+    """
+    complaints = []
+    if receipt.status != "completed":
+        complaints.append(f"it ended as {receipt.status!r}" + (f": {receipt.reason}" if receipt.reason else ""))
+    gaps = [
+        (*part, entry.reason)
+        for entry in receipt.missing
+        for part in declared.without(entry.first, entry.first + entry.count)
+    ]
+    count = sum(end - first for first, end, _ in gaps)
+    if count > refused:
+        shown = ", ".join(_numbers(first, end, reason) for first, end, reason in gaps[:_MAX_GAPS])
+        more = f" and {len(gaps) - _MAX_GAPS} more gaps" if len(gaps) > _MAX_GAPS else ""
+        complaints.append(f"{count} of {count_text(sent, 'frame', 'are')} missing: {shown}{more}")
+    else:
+        # Numbers of an earlier producer count as declared, though most are stored: the receipt distinguishes them.
+        absent = max(receipt.skipped + receipt.refused, sum(entry.count for entry in receipt.missing))
+        skipped = min(declared.count + refused, absent)
+        if (lost := sent - receipt.stored - skipped) > 0:
+            missing = f"{lost} of {count_text(sent, 'frame', 'are')} missing"
+            complaints.append(f"{missing}: {receipt.stored} are stored, {skipped} skipped")
+    return "; ".join(complaints)
+
+
+def _numbers(first: int, end: int, reason: str) -> str:
+    numbers = str(first) if end == first + 1 else f"{first} to {end - 1}"
+    return f"{numbers} ({reason})" if reason else numbers
