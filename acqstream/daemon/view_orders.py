@@ -11,7 +11,7 @@ from typing import Any
 
 from acqstream.daemon.view_job import ViewJob
 from acqstream.daemon.worker_process import WorkerProcess
-from acqstream.log.recent_groups import address_of
+from acqstream.log.recent_frames import address_of
 from acqstream.storage.memory import PageMemory
 
 logger = logging.getLogger("acqstream.daemon")

@@ -20,7 +20,7 @@ from acqstream.daemon.shared_memory_server import ProducerMemory
 from acqstream.daemon.view_job import ViewJob
 from acqstream.daemon.view_orders import ViewOrders
 from acqstream.daemon.worker_process import InvalidReport, WorkerProcess
-from acqstream.log.recent_groups import GroupTable
+from acqstream.log.recent_frames import GroupTable
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.status import ViewProcessStatus
 from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec

@@ -33,7 +33,7 @@ from acqstream.integrity.facts.entries import count_confirmed
 from acqstream.integrity.facts.settlement import Settlement, axes_in, own_number
 from acqstream.integrity.facts.stacks import KEPT_SUFFIX, OpenStacks, finish_stack
 from acqstream.log import journal
-from acqstream.log.growing_journal import GrowingJournal
+from acqstream.log.dataset_files import GrowingJournal
 from acqstream.log.journal_file import JournalContent, read_journal
 from acqstream.log.state_file import DatasetState, read_state, remove_receipt, write_state
 from acqstream.model.state import AcquisitionState

@@ -1,17 +1,19 @@
-"""The log's own small files in a dataset's folder: journal, index, state, receipt."""
+"""The log's own small files in a dataset's folder: journal, index, state, receipt, display settings."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import os
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from acqstream.errors import DatasetExists, StorageError
-from acqstream.formats.ndtiff.layout import INDEX_NAME, NDTiffLayout
+from acqstream.formats.ndtiff.layout import DISPLAY_SETTINGS_NAME, INDEX_NAME, NDTiffLayout, display_settings_bytes
 from acqstream.log import journal
 from acqstream.log.continuation import Continuation, next_stack_number, read_continuation
 from acqstream.log.frame_keys import FrameKeys
-from acqstream.log.growing_journal import GrowingJournal
+from acqstream.log.journal import encode_journal_header
 from acqstream.log.state_file import RECEIPT_NAME, DatasetState, remove_receipt, write_state
 from acqstream.model.metadata import dump_ascii
 from acqstream.model.receipt import MissingFrames, Receipt
@@ -153,3 +155,34 @@ def _unlink(disk: Disk, path: str) -> None:
         return
     except OSError as error:
         raise StorageError.wrap(error, path, "cannot remove") from error
+
+
+class GrowingJournal(AppendFile):
+    """The journal of one dataset; see `journal`."""
+
+    def __init__(self, disk: Disk, path: str, *, create: bool, end: int = 0) -> None:
+        super().__init__(disk, path, create=create, end=end)
+        self.dataset_id = ""
+
+    def mark(self, *, clean: bool) -> None:
+        """Write the header, of the newest version: records of older ones are valid there. Raises StorageError."""
+        self.rewrite(0, encode_journal_header(self.dataset_id, clean=clean))
+
+
+class DisplayFile:
+    """attempt does what may fail, see `Finalizer`."""
+
+    def __init__(self, disk: Disk, folder: str, attempt: Callable[[Callable[[], None]], None]) -> None:
+        self._disk = disk
+        self._path = os.path.join(folder, DISPLAY_SETTINGS_NAME)
+        self._attempt = attempt
+        self._content: bytes | None = None
+
+    def set(self, settings: Mapping[str, Any]) -> None:
+        """Set the settings that `write` writes. Raises ProtocolError if it cannot be JSON."""
+        self._content = display_settings_bytes(settings)
+
+    def write(self) -> None:
+        """Replace the file, if there is something to write."""
+        if (content := self._content) is not None:
+            self._attempt(lambda: replace_file(self._disk, self._path, content))

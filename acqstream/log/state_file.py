@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import xxhash
+
+from acqstream import __version__
 from acqstream.errors import FileMissing, StorageError
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
 from acqstream.model.acquisition_spec import AcquisitionSpec, TileSpec
@@ -132,3 +138,15 @@ def read_receipt(folder: str) -> Receipt | None:
         return parsed(read_json_object(path, is_ours=True), path, Receipt.of)
     except FileMissing:
         return None
+
+
+@functools.cache
+def writer_versions() -> Mapping[str, str]:
+    """Names and versions of the software that decides what is on disk."""
+    return {
+        "acqstream": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "xxhash": xxhash.VERSION,
+        "system": platform.platform(),
+    }

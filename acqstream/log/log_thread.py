@@ -1,48 +1,223 @@
-"""The life of one recording: files opened, frames written and published, files closed, receipt.
+"""The life of one acquisition, in the thread that writes: files opened, frames written and published, receipt.
 
-It makes the parts of a log and connects them. It runs in the writing thread; the committing thread and the one for
-checksums end before it does.
+It makes the parts of a log and connects them. The committing thread and the one for checksums end before it does.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from acqstream.errors import DiskFull, StorageError
+from acqstream.errors import AcqStreamError, AcquisitionFailed, DiskFull, StorageError
 from acqstream.formats.ndtiff.layout import INDEX_NAME
 from acqstream.log.checksums import ChecksumWorker
 from acqstream.log.committer import CommitEvents, Committer
-from acqstream.log.dataset_files import DatasetFiles
-from acqstream.log.display_file import DisplayFile
-from acqstream.log.finalize import Finalizer
-from acqstream.log.followers import Followers
+from acqstream.log.dataset_files import DatasetFiles, DisplayFile
 from acqstream.log.frame_keys import FrameKeys
 from acqstream.log.group import Gap, Group
+from acqstream.log.group_builder import Placing
 from acqstream.log.intake import Intake
-from acqstream.log.log_state import LogState
-from acqstream.log.notes import LogNotes
-from acqstream.log.placing import Placing
-from acqstream.log.receipt_counts import ReceiptCounts
+from acqstream.log.receipt_facts import LogNotes, ReceiptCounts
+from acqstream.log.recent_frames import Followers
 from acqstream.log.ring import Ring
 from acqstream.log.space_gate import SpaceGate
 from acqstream.log.stacks import Stacks
-from acqstream.log.state_file import DatasetState, now_text
+from acqstream.log.state_file import DatasetState, now_text, writer_versions
 from acqstream.log.threads import make_thread
-from acqstream.log.versions import writer_versions
 from acqstream.log.writer import Writer
 from acqstream.model.acquisition_spec import AcquisitionSpec
-from acqstream.model.receipt import END_STATES, Receipt
+from acqstream.model.receipt import END_STATES, MissingFrames, Receipt, Status
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.disk import Disk
 from acqstream.storage.held_folder import HeldFolder
 from acqstream.storage.watched_disk import WatchedDisk
 
 
-class Recording:
+@dataclass(frozen=True, slots=True)
+class CloseRequest:
+    """The end that was requested. sent is the producer's own count of frame numbers, None if it never sent one.
+
+    abandoned was requested later: status and reason if frames have to be left out because the disk is full.
+    """
+
+    status: Status = "completed"
+    reason: str = ""
+    sent: int | None = None
+    abandoned: tuple[Status, str] | None = None
+
+    def resolve(self, error: AcqStreamError | None, no_space: DiskFull | None) -> tuple[Status, str]:
+        """Status and reason of the receipt.
+
+        error is the first one of the acquisition. no_space is the error for which received frames were left out.
+        """
+        if error is not None:
+            return "failed", str(error)
+        if no_space is None:
+            return self.status, self.reason
+        status, reason = self.status, self.reason
+        if status == "completed":
+            status, reason = self.abandoned or ("error", "")
+        return status, f"{reason}; {no_space}" if reason else str(no_space)
+
+
+class LogState:
+    """Thread-safe; its methods are the only writers of its attributes.
+
+    `changed` is notified, and on_change called without any lock, whenever a cursor or the state of the log moved.
+    no_space is the error for which received frames were left out, after waiting for space was abandoned.
+    """
+
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        self.changed = threading.Condition()
+        self.phase = AcquisitionState.OPENING
+        self.error: AcqStreamError | None = None
+        self.no_space: DiskFull | None = None
+        self.request = CloseRequest()
+        self.receipt: Receipt | None = None
+        self._is_ending = False
+        self._on_change = on_change
+
+    def notify(self) -> None:
+        """Wake all threads that wait for a change."""
+        with self.changed:
+            self.changed.notify_all()
+        self._on_change()
+
+    def set_open(self) -> None:
+        """The files exist: frames are written, unless the end was requested meanwhile."""
+        with self.changed:
+            self.phase = AcquisitionState.CLOSING if self._is_ending else AcquisitionState.RUNNING
+        self.notify()
+
+    def request_close(self, request: CloseRequest) -> bool:
+        """Note the end that is requested first; False if the acquisition is ending already."""
+        with self.changed:
+            if self._is_ending:
+                return False
+            self._is_ending = True
+            self.request = replace(request, abandoned=self.request.abandoned)
+            if self.phase is AcquisitionState.RUNNING:
+                self.phase = AcquisitionState.CLOSING
+            return True
+
+    def abandon(self, status: Status, reason: str) -> None:
+        """Note the status in which a full disk ends the acquisition; the first one counts."""
+        with self.changed:
+            if self.request.abandoned is None:
+                self.request = replace(self.request, abandoned=(status, reason))
+
+    def fail(self, error: BaseException, *, published: int, is_abandoned: bool) -> None:
+        """Keep the first error. is_abandoned: a full disk then leaves frames out, as was requested.
+
+        published is the first frame number that is not stored.
+        """
+        with self.changed:
+            self._is_ending = True
+            if isinstance(error, DiskFull) and is_abandoned:
+                self.no_space = self.no_space or error
+            elif self.error is None:
+                if not isinstance(error, AcqStreamError):
+                    wrapped = AcquisitionFailed(f"unexpected {type(error).__name__}: {error}", number=published)
+                    wrapped.__cause__ = error
+                    error = wrapped
+                self.error = error
+
+    def finish(self, receipt: Receipt, phase: AcquisitionState) -> None:
+        """All files are closed."""
+        self.phase = phase
+        self.receipt = receipt
+        self.notify()
+
+
+class Finalizer:
+    """Finishes a dataset. Failures in parts that it can miss are warnings; all others fail the acquisition.
+
+    note_forced is called when journal and index were forced: only then is all that was published durable.
+    """
+
+    def __init__(
+        self,
+        gate: SpaceGate,
+        notes: LogNotes,
+        fail: Callable[[BaseException], None],
+        note_forced: Callable[[], None],
+    ) -> None:
+        self._gate = gate
+        self._notes = notes
+        self._fail = fail
+        self._note_forced = note_forced
+
+    def finish_stacks(self, stacks: Stacks, header_alone: bytes) -> None:
+        """Cut all stack files to their length; header_alone is of the one that a dataset without frames keeps.
+
+        Readers take the summary from it. The frames are published: an uncut end loses nothing.
+        """
+        for stack in stacks.unfinished():
+            self.attempt(partial(stacks.finish, stack))
+        if header_alone:
+            self.attempt(lambda: stacks.finish(stacks.begin(header_alone)))
+        self.attempt(stacks.discard_prepared)
+
+    def write(
+        self, files: DatasetFiles | None, make_receipt: Callable[[], Receipt], gaps: tuple[MissingFrames, ...]
+    ) -> Receipt:
+        """Force journal and index, then write receipt and state. The receipt lists the failures."""
+        if files is None:
+            return make_receipt()
+        try:
+            return self._write(files, make_receipt, gaps)
+        finally:
+            self._warn_of(files.close)
+
+    def _write(
+        self, files: DatasetFiles, make_receipt: Callable[[], Receipt], gaps: tuple[MissingFrames, ...]
+    ) -> Receipt:
+        if self._guard(files.force):
+            self._note_forced()
+        self._guard(files.check)
+        receipt = make_receipt()
+        if not self._guard(lambda: self._twice(lambda: files.write_end(receipt, END_STATES[receipt.status], gaps))):
+            receipt = make_receipt()
+            self.attempt(lambda: files.write_end(receipt, END_STATES[receipt.status], gaps))
+        return receipt
+
+    def attempt(self, action: Callable[[], None]) -> None:
+        """Do it, twice if need be; trouble is a warning."""
+        self._warn_of(lambda: self._twice(action))
+
+    def _warn_of(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except (OSError, AcqStreamError) as error:
+            self._notes.warn("io_error", str(error))
+
+    def _guard(self, action: Callable[[], None]) -> bool:
+        """Do what the promise rests on; False, and a failed acquisition, if it could not be done."""
+        try:
+            action()
+        except (OSError, AcqStreamError) as error:
+            self._fail(error)
+            return False
+        return True
+
+    def _twice(self, action: Callable[[], None]) -> None:
+        """Do it, once more if it fails; on a full disk as soon as there is space, see `SpaceGate.run`."""
+        try:
+            self._gate.run(action)
+        except DiskFull:
+            raise
+        except StorageError as error:
+            self._notes.warn("io_error", f"{error}; trying once more")
+            action()
+
+
+class LogThread:
     """One acquisition while it is written. Arguments: see `Log`. The threads start with `start`.
 
     `Log` uses the parts that are public here; each part is the only writer of its own state.
@@ -246,7 +421,7 @@ class Recording:
         if self._committer is not None:
             is_forced = forced.published == counts.published
             root = self._committer.records_hash.hexdigest() if is_forced else self._committer.forced_root
-        status, reason = self.state.resolve()
+        status, reason = self.state.request.resolve(self.state.error, self.state.no_space)
         settings = {
             **self._dataset.settings,
             "durability": self._spec.durability,

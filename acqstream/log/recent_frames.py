@@ -1,4 +1,4 @@
-"""Which frames lie in memory, the log's or their producer's, for readers in another process that hold nothing there.
+"""The frames that lie in memory, the log's or their producer's, for followers: readers in other processes.
 
 A small table, shared: a header of 64-bit words, then a circular list of the groups that the log took last, written or
 not. The log's side costs a few stores per group. A reader uses the bytes first and then asks whether they were still
@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -230,3 +232,26 @@ class RecentGroups:
     def _read(self, number: int) -> _Record:
         at = _HEADER_WORDS + number % self._capacity * _RECORD_WORDS
         return _Record(*(self._words[at + word] for word in range(_RECORD_WORDS)))
+
+
+def _no_texts(_stored: int) -> Mapping[str, str]:
+    return {}
+
+
+def _ignore(_folder: Path) -> None:
+    return
+
+
+@dataclass(frozen=True, slots=True)
+class Followers:
+    """table gets the groups that are in memory; followers read it as `recent_groups.RecentGroups`. texts returns, for
+    the receipt, how far each follower is, by name, given the number of frames stored. begin is called with the folder
+    once its files exist. Both are called in the log's own threads.
+    """
+
+    table: GroupTable | None = None
+    texts: Callable[[int], Mapping[str, str]] = _no_texts
+    begin: Callable[[Path], None] = _ignore
+
+
+NO_FOLLOWERS = Followers()
