@@ -16,7 +16,7 @@ from acqstream.bench.daemon import Served, serving, transport_absent, transports
 from acqstream.bench.measurement import Measurement, UsageMeter, measurement_from
 from acqstream.bench.report import BenchReport, Table
 from acqstream.bench.workload import POOL_BYTES, Workload, workload_of
-from acqstream.formats.ndtiff.index import INDEX_NAME
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.log.journal import JOURNAL_NAME
 
 ON_PAPER_FRAMES = 100_000_000

@@ -17,7 +17,7 @@ from acqstream.bench.limit import measure_direct_reads
 from acqstream.bench.measurement import Measurement, UsageMeter, latency_of
 from acqstream.dataset.dataset import open_dataset
 from acqstream.errors import AcquisitionFailed
-from acqstream.formats.ndtiff.index import INDEX_NAME
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.storage.platform.capabilities import drop_from_cache
 

@@ -25,7 +25,7 @@ from acqstream.bench.measurement import Measurement
 from acqstream.bench.readers import FIRST_AXES
 from acqstream.bench.report import LIMIT, BenchReport, RowReport, SituationReport, absent_row, rate_ratio, row_report
 from acqstream.bench.workload import workload_of
-from acqstream.formats.ndtiff.index import INDEX_NAME
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.formats.ndtiff.layout import NDTiffLayout
 
 OPENED_FRAMES = 1_000_000

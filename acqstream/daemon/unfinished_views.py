@@ -9,7 +9,7 @@ from pathlib import Path
 
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError, ConfigError, CorruptDataset, FileMissing, StorageError
-from acqstream.formats.ndtiff.mirror_records import read_record, record_key
+from acqstream.formats.ndtiff.folders import read_record, record_key
 from acqstream.log.state_file import DatasetState, read_state
 from acqstream.mirrors.view_kinds import folder_of
 from acqstream.model.mirror_result import MirrorResult

@@ -15,7 +15,7 @@ from acqstream.arrays.axis_order import axis_order
 from acqstream.arrays.channel_looks import CHANNEL, ChannelLook
 from acqstream.dataset.first_frames import FrameLooks
 from acqstream.dataset.frame_level import FrameLevel
-from acqstream.formats.ndtiff.mirror_records import read_records
+from acqstream.formats.ndtiff.folders import read_records
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.model.axes import AxisValue
 from acqstream.model.metadata import time_in_text

@@ -20,14 +20,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, DatasetLocked, StorageError
-from acqstream.formats.ndtiff import layout as ndtiff
-from acqstream.formats.ndtiff.columns import FrameTable
 from acqstream.formats.ndtiff.damaged_index import read_damaged_index
-from acqstream.formats.ndtiff.index import NUMBERS_BYTES, EntryBatch, parse_entries, plain_name, read_entries
+from acqstream.formats.ndtiff.frame_table import FrameTable
+from acqstream.formats.ndtiff.index_entries import (
+    INDEX_NAME,
+    NUMBERS_BYTES,
+    EntryBatch,
+    parse_entries,
+    plain_name,
+    read_entries,
+)
 from acqstream.formats.ndtiff.index_file import IndexFile
+from acqstream.formats.ndtiff.layout import NDTiffLayout, align_up
 from acqstream.formats.ndtiff.pages import StackPage, read_page
 from acqstream.formats.ndtiff.pixels import payload_bytes
-from acqstream.formats.ndtiff.placement import align_up
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
 from acqstream.integrity.facts.entries import count_confirmed
 from acqstream.integrity.facts.settlement import Settlement, axes_in, own_number
@@ -69,7 +75,7 @@ def is_in_order(folder: Path, state: DatasetState) -> bool:
     """
     content, table = read_journal(folder / journal.JOURNAL_NAME), FrameTable()
     stack_folder = Path(state.stack_folder(str(folder)))
-    if not os.path.lexists(stack_folder / ndtiff.INDEX_NAME):
+    if not os.path.lexists(stack_folder / INDEX_NAME):
         return False
     try:
         with contextlib.closing(IndexFile(stack_folder)) as index:
@@ -114,7 +120,7 @@ class _Recovery:
         self._stack_folder = state.stack_folder(folder)
         self._state = state
         self._journal = journal_file
-        self._layout = ndtiff.NDTiffLayout(state.name, {})
+        self._layout = NDTiffLayout(state.name, {})
         self._stacks = OpenStacks(Path(self._stack_folder))
         self._names: dict[str, None] = {}  # of axes, in the order of entries
         self.report = RecoveryReport(folder)
@@ -124,9 +130,7 @@ class _Recovery:
             content = self._read_records()
             records = content.prefix
             entries = self._read_index()
-            names = [
-                plain_name(name, ndtiff.INDEX_NAME, at) for name, at in zip(entries.names, entries.offsets, strict=True)
-            ]
+            names = [plain_name(name, INDEX_NAME, at) for name, at in zip(entries.names, entries.offsets, strict=True)]
             frames = records[records["flags"] == journal.FRAME]
             indexed = min(_count_matching(frames, entries, names, self._layout), self._count_complete(entries, names))
             # Equal numbers prove no page: after a power cut those that were not forced may be missing.
@@ -178,14 +182,14 @@ class _Recovery:
 
     def _read_index(self) -> EntryBatch:
         """The entries before the first bytes that are none."""
-        path = os.path.join(self._stack_folder, ndtiff.INDEX_NAME)
+        path = os.path.join(self._stack_folder, INDEX_NAME)
         if not os.path.lexists(path):
             return parse_entries(b"", path)
         return read_entries(Path(path), ends_at_damage=True)
 
     def _index_from(self, start: int) -> bytes:
         """The bytes of the index from `start` on."""
-        path = Path(self._stack_folder, ndtiff.INDEX_NAME)
+        path = Path(self._stack_folder, INDEX_NAME)
         if not os.path.lexists(path):
             return b""
         file = ReadFile(path)
@@ -218,7 +222,7 @@ class _Recovery:
         """End of the first `count` entries. The entry after them may be too damaged to be parsed."""
         if count == 0:
             return 0
-        file = ReadFile(Path(self._stack_folder, ndtiff.INDEX_NAME))
+        file = ReadFile(Path(self._stack_folder, INDEX_NAME))
         try:
             start = entries.offsets[count - 1]
             # Length of the axes (uint32, little-endian), axes, length of the name (uint32), name, numbers.
@@ -296,7 +300,7 @@ class _Recovery:
 
     def _write_index(self, unforced: int, end: int, new_entries: bytes) -> None:
         """Write the entries from byte `unforced` on again: after a failed sync a lost one can still be read."""
-        path = os.path.join(self._stack_folder, ndtiff.INDEX_NAME)
+        path = os.path.join(self._stack_folder, INDEX_NAME)
         index = AppendFile(self._disk, path, create=not os.path.exists(path), end=end)
         try:
             index.cut(end)
@@ -328,9 +332,7 @@ class _Recovery:
         self._journal.sync()
 
 
-def _count_matching(
-    frames: NDArray[np.void], entries: EntryBatch, names: list[str], layout: ndtiff.NDTiffLayout
-) -> int:
+def _count_matching(frames: NDArray[np.void], entries: EntryBatch, names: list[str], layout: NDTiffLayout) -> int:
     """The number of entries, from the first on, that agree with the journal's frames."""
     count = min(len(frames), len(names))
     numbers = entries.numbers[:count]

@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from acqstream.errors import StorageError
-from acqstream.formats.ndtiff.layout import NDTiffLayout, index_pixel_type
-from acqstream.formats.ndtiff.placement import Page, Pages
+from acqstream.formats.ndtiff.layout import NDTiffLayout, Page, Pages, index_pixel_type
 from acqstream.log import journal
 from acqstream.log.dataset_files import GrowingJournal
 from acqstream.log.group import Gap, Group

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset
-from acqstream.formats.ndtiff.index import MAX_ENTRY_BYTES, parse_entries, read_entries
-from acqstream.formats.ndtiff.layout import INDEX_NAME, NDTiffLayout
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME, MAX_ENTRY_BYTES, parse_entries, read_entries
+from acqstream.formats.ndtiff.layout import NDTiffLayout
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
 from acqstream.log import journal
 from acqstream.log.frame_keys import AxisKinds, FrameKeys

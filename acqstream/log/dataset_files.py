@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from acqstream.errors import DatasetExists, StorageError
-from acqstream.formats.ndtiff.layout import DISPLAY_SETTINGS_NAME, INDEX_NAME, NDTiffLayout, display_settings_bytes
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
+from acqstream.formats.ndtiff.layout import DISPLAY_SETTINGS_NAME, NDTiffLayout, display_settings_bytes
 from acqstream.log import journal
 from acqstream.log.continuation import Continuation, next_stack_number, read_continuation
 from acqstream.log.frame_keys import FrameKeys

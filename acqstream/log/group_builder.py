@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from acqstream.errors import AcquisitionFailed, FrameRefused
-from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES, NDTiffLayout
-from acqstream.formats.ndtiff.placement import Placement, RollOver
+from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES, NDTiffLayout, Placement, RollOver
 from acqstream.log.continuation import Continuation
 from acqstream.log.group import Gap, Group, add_gap
 from acqstream.log.recent_frames import GroupTable

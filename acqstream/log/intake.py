@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from acqstream.errors import FrameRefused
-from acqstream.formats.ndtiff.placement import BLOCK_BYTES, Placement
+from acqstream.formats.ndtiff.layout import BLOCK_BYTES, Placement
 from acqstream.log.continuation import Continuation
 from acqstream.log.frame_keys import AxisKinds, FrameKeys
 from acqstream.log.group import Gap, Group

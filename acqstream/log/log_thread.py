@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from acqstream.errors import AcqStreamError, AcquisitionFailed, DiskFull, StorageError
-from acqstream.formats.ndtiff.layout import INDEX_NAME
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.log.checksums import ChecksumWorker
 from acqstream.log.committer import CommitEvents, Committer
 from acqstream.log.dataset_files import DatasetFiles, DisplayFile

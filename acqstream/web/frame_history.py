@@ -18,7 +18,7 @@ from acqstream.arrays.array_plan import ArrayPlan, plan_array
 from acqstream.arrays.axis_order import COLUMN, ROW, TILE_AXES
 from acqstream.arrays.frame_places import FramePlaces
 from acqstream.arrays.mosaic import Canvas, Side
-from acqstream.formats.ndtiff.columns import GrowingArray
+from acqstream.formats.ndtiff.frame_table import GrowingArray
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.model.axes import AxisValue
 

@@ -18,7 +18,7 @@ import pytest
 import acqstream
 from acqstream.client.pycromanager import forward
 from acqstream.client.run import Run
-from acqstream.formats.ndtiff.layout import INDEX_NAME
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.integrity.recovery import recover
 from acqstream.integrity.repair.dataset_repair import repair

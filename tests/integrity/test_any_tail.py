@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import acqstream
 from acqstream.errors import AcqStreamError
-from acqstream.formats.ndtiff.index import parse_entries
+from acqstream.formats.ndtiff.index_entries import parse_entries
 from acqstream.integrity.recovery import recover
 from acqstream.integrity.repair.dataset_repair import repair
 from acqstream.log import journal

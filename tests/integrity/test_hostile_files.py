@@ -14,7 +14,7 @@ import xxhash
 import acqstream
 from acqstream.errors import AcqStreamError, CorruptDataset
 from acqstream.formats.check_report import Problem
-from acqstream.formats.ndtiff.index import INDEX_NAME
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.integrity.facts.stacks import stored_checksum
 from acqstream.integrity.recovery import recover
 from acqstream.integrity.repair.dataset_repair import repair

@@ -20,7 +20,7 @@ import acqstream
 from acqstream.client import open_runs
 from acqstream.client.run import Run
 from acqstream.client.status import fetch_status
-from acqstream.formats.ndtiff.index import parse_entries
+from acqstream.formats.ndtiff.index_entries import parse_entries
 from acqstream.integrity.recovery import recover
 from acqstream.log import journal
 from acqstream.log.journal_file import read_journal

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tifffile
 
-from acqstream.formats.ndtiff.layout import INDEX_NAME
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.integrity.recovery import recover
 from acqstream.integrity.repair.dataset_repair import repair
 from tests.integrity.repair.damaged_sets import age

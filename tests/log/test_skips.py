@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from acqstream.errors import CorruptDataset, FrameRefused
-from acqstream.formats.ndtiff.layout import INDEX_NAME
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.integrity.recovery import recover
 from acqstream.integrity.verification.dataset_check import verify
 from acqstream.log import journal

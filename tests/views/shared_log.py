@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from acqstream.formats.ndtiff.placement import align_up
+from acqstream.formats.ndtiff.layout import align_up
 from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.log.log import Log
 from acqstream.log.recent_frames import Followers, GroupTable, RecentGroups, address_of

@@ -17,21 +17,20 @@ from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, DatasetError, StorageError, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport, FrameColumns
-from acqstream.formats.ndtiff.columns import FrameTable
 from acqstream.formats.ndtiff.completion import LevelsFile
 from acqstream.formats.ndtiff.folders import find_folders, has_ndtiff_mark, level_of, parse_stack_name, stack_paths
-from acqstream.formats.ndtiff.index import INDEX_NAME
+from acqstream.formats.ndtiff.frame_lookup import RowLookup
+from acqstream.formats.ndtiff.frame_table import FrameTable
 from acqstream.formats.ndtiff.index_check import EntryRows, IndexCheck, MetadataCheck
-from acqstream.formats.ndtiff.lookup import RowLookup
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
+from acqstream.formats.ndtiff.layout import BLOCK_BYTES, DISPLAY_SETTINGS_NAME, align_up
 from acqstream.formats.ndtiff.page_check import PageCheck, StackEntries, StackPages
 from acqstream.formats.ndtiff.pages import DIRECTORY_BYTES
 from acqstream.formats.ndtiff.pixels import is_raw, payload_bytes
-from acqstream.formats.ndtiff.placement import BLOCK_BYTES, align_up
 from acqstream.formats.ndtiff.stack_header import StackHeader, parse_stack_header
 from acqstream.model.units import count_text
 from acqstream.storage.read_file import ReadFile
 
-DISPLAY_SETTINGS_NAME = "display_settings.txt"
 _KNOWN_MINOR = 3
 _MAX_OPEN = 64
 _OFFSET_BITS = 40  # more than offsets in a stack file have

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.formats.ndtiff.index import MAX_AXES_BYTES, MAX_NAME_BYTES, NUMBERS, NUMBERS_BYTES
+from acqstream.formats.ndtiff.index_entries import MAX_AXES_BYTES, MAX_NAME_BYTES, NUMBERS, NUMBERS_BYTES
 from acqstream.formats.ndtiff.stack_header import decode_text
 
 _U32 = struct.Struct("<I")

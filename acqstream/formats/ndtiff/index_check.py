@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset
 from acqstream.formats.check_report import CheckReport
-from acqstream.formats.ndtiff.columns import FrameTable
-from acqstream.formats.ndtiff.index import (
+from acqstream.formats.ndtiff.frame_table import FrameTable
+from acqstream.formats.ndtiff.index_entries import (
     MAX_AXES_BYTES,
     MAX_NAME_BYTES,
     NUMBERS,

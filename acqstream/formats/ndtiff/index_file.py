@@ -9,11 +9,17 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from acqstream.errors import CorruptDataset, DatasetError
-from acqstream.formats.ndtiff.columns import FrameTable
 from acqstream.formats.ndtiff.completion import FinishedSigns
 from acqstream.formats.ndtiff.damaged_index import read_damaged_index
-from acqstream.formats.ndtiff.entry_block import parse_index
-from acqstream.formats.ndtiff.index import INDEX_NAME, MAX_AXES_BYTES, MAX_ENTRY_BYTES, NUMBERS_BYTES, EntryBatch
+from acqstream.formats.ndtiff.frame_table import FrameTable
+from acqstream.formats.ndtiff.index_block import parse_index
+from acqstream.formats.ndtiff.index_entries import (
+    INDEX_NAME,
+    MAX_AXES_BYTES,
+    MAX_ENTRY_BYTES,
+    NUMBERS_BYTES,
+    EntryBatch,
+)
 from acqstream.formats.ndtiff.stack_files import StackFiles
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
 from acqstream.storage.read_file import ReadFile

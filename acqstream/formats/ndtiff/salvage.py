@@ -21,10 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from acqstream.errors import CorruptDataset, UnsupportedFeature
-from acqstream.formats.ndtiff.layout import DIRECTORY_STEP
-from acqstream.formats.ndtiff.page_axes import axes_in, hints_in
-from acqstream.formats.ndtiff.pages import StackPage, read_page
-from acqstream.formats.ndtiff.placement import BLOCK_BYTES, align_up
+from acqstream.formats.ndtiff.layout import BLOCK_BYTES, DIRECTORY_STEP, align_up
+from acqstream.formats.ndtiff.pages import StackPage, axes_in, hints_in, read_page
 from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_json_object, parse_stack_header
 from acqstream.model.axes import AxisValue
 from acqstream.model.metadata import MAX_JSON_BYTES

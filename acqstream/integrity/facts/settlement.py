@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from acqstream.errors import CorruptDataset, ProtocolError, StorageError
 from acqstream.formats.ndtiff.damaged_index import DamagedIndex
 from acqstream.formats.ndtiff.folders import parse_stack_name
-from acqstream.formats.ndtiff.index import encode_entry
+from acqstream.formats.ndtiff.index_entries import encode_entry
 from acqstream.formats.ndtiff.layout import NDTiffLayout
 from acqstream.formats.ndtiff.pages import read_page
 from acqstream.formats.ndtiff.pixels import payload_bytes

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from acqstream.formats.ndtiff.damaged_index import DamagedIndex
-from acqstream.formats.ndtiff.page_axes import COUNTER_AXIS, guess_axes, on_level
+from acqstream.formats.ndtiff.pages import COUNTER_AXIS, guess_axes, on_level
 from acqstream.integrity.repair.rebuilt_frame import RebuiltFrame, entry_of, key_of, show_axes
 from acqstream.integrity.repair.repair_report import LevelReport
 from acqstream.model.axes import AxisValue

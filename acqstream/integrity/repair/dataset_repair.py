@@ -21,7 +21,7 @@ import numpy as np
 from acqstream.errors import CorruptDataset, DatasetLocked, StorageError, UnknownFormat
 from acqstream.formats.ndtiff.completion import levels_folder
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION, stack_paths
-from acqstream.formats.ndtiff.index import INDEX_NAME
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.formats.ndtiff.layout import NDTiffLayout
 from acqstream.integrity.facts.stacks import finish_stack
 from acqstream.integrity.recovery import MAX_DAMAGED_RECORDS, RecoveryReport, recover

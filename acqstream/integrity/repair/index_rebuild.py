@@ -19,8 +19,8 @@ import xxhash
 from acqstream.errors import CorruptDataset, UnknownFormat
 from acqstream.formats.ndtiff.damaged_index import DamagedIndex, read_damaged_index
 from acqstream.formats.ndtiff.folders import has_ndtiff_mark, parse_stack_name, stack_paths
-from acqstream.formats.ndtiff.index import INDEX_NAME
-from acqstream.formats.ndtiff.page_axes import axes_in, is_spaced, on_level
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
+from acqstream.formats.ndtiff.pages import axes_in, is_spaced, on_level
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
 from acqstream.formats.ndtiff.salvage import DAMAGED_DIRECTORY, FoundPage, Loss, StackSalvage, salvage_stack
 from acqstream.formats.ndtiff.stack_header import parse_json_object

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from acqstream.formats.ndtiff.damaged_index import DamagedIndex
-from acqstream.formats.ndtiff.index import INDEX_NAME
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.formats.ndtiff.salvage import Loss
 from acqstream.integrity.repair.rebuilt_frame import RebuiltFrame, key_of, show_axes
 from acqstream.integrity.repair.repair_report import LevelReport

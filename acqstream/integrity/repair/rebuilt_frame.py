@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from acqstream.formats.ndtiff.index import encode_entry
-from acqstream.formats.ndtiff.page_axes import axes_text
+from acqstream.formats.ndtiff.index_entries import encode_entry
+from acqstream.formats.ndtiff.pages import axes_text
 from acqstream.formats.ndtiff.salvage import FoundPage
 from acqstream.formats.ndtiff.stack_header import decode_text
 from acqstream.model.axes import Axes

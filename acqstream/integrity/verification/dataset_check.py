@@ -16,7 +16,7 @@ import numpy as np
 
 from acqstream.errors import CorruptDataset, DatasetError, StorageError
 from acqstream.formats.check_report import CheckReport, FrameColumns, Problem
-from acqstream.formats.ndtiff.mirror_records import read_records, record_path
+from acqstream.formats.ndtiff.folders import read_records, record_path
 from acqstream.formats.registry import find_frame_format
 from acqstream.integrity.facts.stacks import KEPT_SUFFIX
 from acqstream.integrity.verification.journal_check import check_journal, compare_with_index

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, DatasetError, StorageError
 from acqstream.formats.check_report import CheckReport, FrameColumns
-from acqstream.formats.ndtiff.placement import align_up
+from acqstream.formats.ndtiff.layout import align_up
 from acqstream.log.journal_file import JournalContent
 from acqstream.model.units import count_text
 from acqstream.storage.memory import PageMemory

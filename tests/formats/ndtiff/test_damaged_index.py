@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.formats.ndtiff.damaged_index import read_damaged_index
-from acqstream.formats.ndtiff.index import parse_entries
+from acqstream.formats.ndtiff.index_entries import parse_entries
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, entry
 
 ENTRIES = [entry({"time": t, "channel": "µ"}, (200 * t + 8, 4, 3, 1, 0, 300, 9, 0)) for t in range(5)]

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from acqstream.errors import UnsupportedFeature
-from acqstream.formats.ndtiff.index import parse_entries
-from acqstream.formats.ndtiff.page_axes import axes_in, guess_axes, hints_in, on_level
+from acqstream.formats.ndtiff.index_entries import parse_entries
+from acqstream.formats.ndtiff.pages import axes_in, guess_axes, hints_in, on_level
 from acqstream.formats.ndtiff.salvage import FoundPage, StackSalvage, salvage_stack
 from acqstream.model.axes import AxisValue
 from acqstream.storage.read_file import ReadFile

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acqstream.errors import AcqStreamError
-from acqstream.formats.ndtiff.index import parse_entries
+from acqstream.formats.ndtiff.index_entries import parse_entries
 from acqstream.integrity.repair.dataset_repair import repair
 from acqstream.integrity.repair.repair_report import LevelReport, RepairReport
 from acqstream.log import journal

@@ -10,6 +10,7 @@ N     bytes   name of the stack file, without folder
 32    u32/i32 see NUMBERS
 
 Published when: all bytes of the entry are in the file.
+
 """
 
 from __future__ import annotations

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, UnsupportedFeature
-from acqstream.formats.ndtiff.axes_texts import MISSING, AxisCodes
-from acqstream.formats.ndtiff.entry_block import EntryBlock
-from acqstream.formats.ndtiff.index import NUMBERS, EntryBatch, plain_name
+from acqstream.formats.ndtiff.index_block import MISSING, AxisCodes, EntryBlock
+from acqstream.formats.ndtiff.index_entries import NUMBERS, EntryBatch, plain_name
 from acqstream.model.axes import AxisValue
 
 MAX_AXIS_NAMES = 32  # every name costs a column over all frames

@@ -1,4 +1,4 @@
-"""Finds the row of a frame by its axes.
+"""Finds the row of a frame by its axes, now or as it was when the table had fewer rows.
 
 Every row has a 64-bit hash, the sum of one hash per axis value, so that axes that come later change no older hash: the
 value's code times a random number, plus another one, both of the axis. Two keys have equal hashes by chance only.
@@ -10,15 +10,16 @@ array operations. Equal hashes are told apart by the columns themselves.
 from __future__ import annotations
 
 import os
+import threading
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.formats.ndtiff.axes_texts import MISSING
-from acqstream.formats.ndtiff.columns import FrameTable, GrowingArray
-from acqstream.model.axes import Axes
+from acqstream.formats.ndtiff.frame_table import FrameTable, GrowingArray
+from acqstream.formats.ndtiff.index_block import MISSING
+from acqstream.model.axes import Axes, AxisValue
 
 _MASK = 2**64 - 1
 
@@ -240,3 +241,48 @@ def _merge(older: _Run, newer: _Run) -> _Run:
     hashes[at], hashes[from_older] = newer.hashes, older.hashes
     rows[at], rows[from_older] = newer.rows, older.rows
     return _Run(hashes, rows)
+
+
+class RowHistory:
+    """Questions about the rows before a given one, for snapshots of a growing dataset.
+
+    Thread safe: shares the lock of its reader.
+    """
+
+    def __init__(self, table: FrameTable, lookup: RowLookup, lock: threading.RLock) -> None:
+        self._table = table
+        self._lookup = lookup
+        self._lock = lock
+
+    def names(self, stop: int) -> tuple[str, ...]:
+        """The axes that some row before `stop` has, in order of first appearance in the index."""
+        with self._lock:
+            columns = self._table.axes.items()
+            return tuple(name for name, column in columns if bool((column.codes.values[:stop] != MISSING).any()))
+
+    def find(self, axes: Axes, stop: int) -> int | None:
+        """The last row before `stop` with exactly these axes; None if there is none."""
+        with self._lock:
+            row = self._lookup.find(axes)
+            return row if row is None or row < stop else self._lookup.find_before(axes, stop)
+
+    def values(self, name: str, stop: int) -> list[AxisValue]:
+        """The values of an axis in the rows before `stop`, each once, in no particular order."""
+        with self._lock:
+            column = self._table.axes.get(name)
+            if column is None:
+                return []
+            codes = column.codes.values[:stop]
+            rows = np.unique(codes, return_index=True)[1].tolist()
+            found = [column.value(row) for row in rows]
+        return [value for value in found if value is not None]
+
+    def count_keys(self, name: str, value: AxisValue, stop: int) -> int:
+        """Number of different keys in the rows before `stop` that have this value on an axis."""
+        with self._lock:
+            column = self._table.axes.get(name)
+            code = None if column is None else column.code(value)
+            if column is None or code is None:
+                return 0
+            has_value = column.codes.values[:stop] == code
+            return int(np.count_nonzero(has_value & ~self._lookup.repeats(0, stop)))
