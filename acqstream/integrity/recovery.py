@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, DatasetLocked, StorageError
-from acqstream.formats.ndtiff.damaged_index import read_damaged_index
+from acqstream.formats.ndtiff.entry_walk import walk_entries
 from acqstream.formats.ndtiff.frame_table import FrameTable
 from acqstream.formats.ndtiff.index_entries import (
     INDEX_NAME,
@@ -233,7 +233,7 @@ class _Recovery:
 
     def _settle(self, content: JournalContent, kept: NDArray[np.void], rest: bytes) -> tuple[NDArray[np.void], bytes]:
         """All records, of which the first `kept` stay, and the entries of the frames after these."""
-        settled = Settlement(content, len(kept), read_damaged_index(rest), self._stacks, self._layout)
+        settled = Settlement(content, len(kept), walk_entries(rest), self._stacks, self._layout)
         settled.names |= self._names
         settled.run()
         self.report.rolled_forward, self.report.records_added = settled.rolled_forward, settled.records_added

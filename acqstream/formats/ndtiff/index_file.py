@@ -10,7 +10,7 @@ import numpy as np
 
 from acqstream.errors import CorruptDataset, DatasetError
 from acqstream.formats.ndtiff.completion import FinishedSigns
-from acqstream.formats.ndtiff.damaged_index import read_damaged_index
+from acqstream.formats.ndtiff.entry_walk import walk_entries
 from acqstream.formats.ndtiff.frame_table import FrameTable
 from acqstream.formats.ndtiff.index_block import parse_index
 from acqstream.formats.ndtiff.index_entries import (
@@ -166,7 +166,7 @@ class IndexFile:
     def _frames_follow(self, table: FrameTable) -> bool:
         """Return True if entries of other frames come after bytes that are none: the damage lies between frames."""
         content = self._file.read(self.consumed, _WINDOW_BYTES)
-        rest = read_damaged_index(_as_little_endian(content) if self._is_big_endian else content)
+        rest = walk_entries(_as_little_endian(content) if self._is_big_endian else content)
         known = {
             name: table.all_numbers["pixel_offset"][table.all_stacks == n] for n, name in enumerate(table.stack_names)
         }

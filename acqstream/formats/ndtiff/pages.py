@@ -40,7 +40,7 @@ DIRECTORY_BYTES = 2 + 12 * len(TAGS) + 4
 _REQUIRED = frozenset({IMAGE_WIDTH, IMAGE_LENGTH, BITS_PER_SAMPLE, STRIP_OFFSETS, STRIP_BYTE_COUNTS})
 _MAX_ENTRIES = 64
 _SHORT, _LONG = 3, 4
-_EARLY_3_0_SHIFT = 4  # one Java build wrote first-directory offsets that are 4 too small
+EARLY_3_0_SHIFT = 4  # one Java build of August 2022 wrote first-directory offsets that are 4 too small
 
 _Tags = dict[int, tuple[int, int]]  # tag -> (count, value or offset)
 
@@ -97,7 +97,7 @@ def walk_pages(read: ReadAt, size: int, first: int, byte_order: ByteOrder = "<")
     Ends where an offset is 0, outside the file or not after the directory before (a loop), where the number of
     entries is not plausible, or where a required tag is missing.
     """
-    page = read_page(read, size, first, byte_order) or read_page(read, size, first + _EARLY_3_0_SHIFT, byte_order)
+    page = read_page(read, size, first, byte_order) or read_page(read, size, first + EARLY_3_0_SHIFT, byte_order)
     while page is not None:
         yield page
         if page.next <= page.directory:  # pages go forward in the file, so a step back would be a loop
@@ -120,20 +120,25 @@ def read_page(read: ReadAt, size: int, directory: int, byte_order: ByteOrder = "
     tags = _parse_tags(body, count, byte_order)
     if not tags.keys() >= _REQUIRED:
         return None
-    bits = _bits_per_sample(read, tags, byte_order)
+    following = struct.unpack_from(byte_order + "I", body, 12 * count)[0]
+    return page_of(read, byte_order, directory, tags, (following, next_at))
+
+
+def page_of(read: ReadAt, byte_order: ByteOrder, directory: int, tags: _Tags, pointers: tuple[int, int]) -> StackPage:
+    """The page of these tags. pointers: the next directory, and where that pointer lies."""
     metadata_bytes, metadata = tags.get(MICRO_MANAGER_METADATA, (0, 0))
     return StackPage(
         directory=directory,
         pixels=tags[STRIP_OFFSETS][1],
         width=tags[IMAGE_WIDTH][1],
         height=tags[IMAGE_LENGTH][1],
-        bits=bits,
+        bits=_bits_per_sample(read, tags, byte_order),
         samples=tags.get(SAMPLES_PER_PIXEL, (1, 1))[1],
         pixel_bytes=tags[STRIP_BYTE_COUNTS][1],
         metadata=metadata,
         metadata_bytes=metadata_bytes,
-        next=struct.unpack_from(byte_order + "I", body, 12 * count)[0],
-        next_at=next_at,
+        next=pointers[0],
+        next_at=pointers[1],
     )
 
 

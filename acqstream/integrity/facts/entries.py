@@ -1,6 +1,6 @@
 """Index entries against the pages of the stack files: the comparison that recovery and repair share.
 
-`verify` compares whole page chains by columns and reports each difference (formats/ndtiff/page_check.py).
+`verify` compares whole page chains by columns and reports each difference (formats/ndtiff/check.py).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, ProtocolError, StorageError
-from acqstream.formats.ndtiff.damaged_index import DamagedIndex
+from acqstream.formats.ndtiff.entry_walk import EntryFacts
 from acqstream.formats.ndtiff.folders import parse_stack_name
 from acqstream.formats.ndtiff.index_entries import encode_entry
 from acqstream.formats.ndtiff.layout import NDTiffLayout
@@ -49,7 +49,7 @@ class Settlement:
     """
 
     def __init__(
-        self, content: JournalContent, kept: int, old: DamagedIndex, stacks: OpenStacks, layout: NDTiffLayout
+        self, content: JournalContent, kept: int, old: EntryFacts, stacks: OpenStacks, layout: NDTiffLayout
     ) -> None:
         self.names: dict[str, None] = {}
         self._content = content

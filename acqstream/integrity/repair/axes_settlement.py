@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-from acqstream.formats.ndtiff.damaged_index import DamagedIndex
+from acqstream.formats.ndtiff.entry_walk import EntryFacts
 from acqstream.formats.ndtiff.pages import COUNTER_AXIS, guess_axes, on_level
 from acqstream.integrity.repair.rebuilt_frame import RebuiltFrame, entry_of, key_of, show_axes
 from acqstream.integrity.repair.repair_report import LevelReport
@@ -16,7 +16,7 @@ from acqstream.model.axes import AxisValue
 def settle_conflicts(
     frames: Sequence[RebuiltFrame],
     conflicts: Sequence[RebuiltFrame],
-    index: DamagedIndex,
+    index: EntryFacts,
     level: int,
     report: LevelReport,
 ) -> None:

@@ -17,12 +17,12 @@ import numpy as np
 import xxhash
 
 from acqstream.errors import CorruptDataset, UnknownFormat
-from acqstream.formats.ndtiff.damaged_index import DamagedIndex, read_damaged_index
+from acqstream.formats.ndtiff.entry_walk import EntryFacts, walk_entries
 from acqstream.formats.ndtiff.folders import has_ndtiff_mark, parse_stack_name, stack_paths
 from acqstream.formats.ndtiff.index_entries import INDEX_NAME
+from acqstream.formats.ndtiff.page_walk import DAMAGED_DIRECTORY, IntactPage, Loss, StackFacts, walk_stack
 from acqstream.formats.ndtiff.pages import axes_in, is_spaced, on_level
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
-from acqstream.formats.ndtiff.salvage import DAMAGED_DIRECTORY, FoundPage, Loss, StackSalvage, salvage_stack
 from acqstream.formats.ndtiff.stack_header import parse_json_object
 from acqstream.integrity.facts.entries import entry_agrees, has_pixel_type
 from acqstream.integrity.facts.stacks import stored_checksum
@@ -47,7 +47,7 @@ class StackState:
     """End of the data of a stack file, its last frame, and whether other frames are lost."""
 
     data_end: int
-    last: FoundPage | None = None
+    last: IntactPage | None = None
     has_losses: bool = False
 
 
@@ -95,7 +95,7 @@ class _Rebuild:
         self._check_pixels = check_pixels
         self._report = LevelReport(str(folder))
         self._old = _read_if_there(folder / INDEX_NAME)
-        self._index: DamagedIndex = read_damaged_index(self._old or b"")
+        self._index: EntryFacts = walk_entries(self._old or b"")
         # Of axes, in the order of entries.
         self._names = dict.fromkeys(self._index.axes(0)) if self._index.names else {}
         self._frames: list[RebuiltFrame] = []
@@ -135,7 +135,7 @@ class _Rebuild:
     def _take_stack(self, name: str, rows: list[int]) -> StackState:
         file = ReadFile(self._folder / name)
         try:
-            salvage = salvage_stack(file)
+            salvage = walk_stack(file)
             self._note_header(name, salvage)
             if self._knows_all:
                 salvage.losses.clear()  # the journal knows every frame: what else is torn was never published
@@ -166,7 +166,7 @@ class _Rebuild:
         """The journal's records of the frames of one stack file, by pixel offset."""
         return {int(record["offset"]): record for record in self._records[self._records["stack"] == stack]}
 
-    def _choose_entries(self, rows: list[int], pages: Mapping[int, FoundPage]) -> dict[int, int]:
+    def _choose_entries(self, rows: list[int], pages: Mapping[int, IntactPage]) -> dict[int, int]:
         """One row for every pixel offset: of several entries the one that agrees with the page."""
         chosen: dict[int, int] = {}
         for row, offset in zip(rows, self._index.numbers["pixel_offset"][rows].tolist(), strict=True):
@@ -178,7 +178,7 @@ class _Rebuild:
                 self._losses.drop([dropped], "another entry names the same pixels")
         return chosen
 
-    def _note_header(self, name: str, salvage: StackSalvage) -> None:
+    def _note_header(self, name: str, salvage: StackFacts) -> None:
         self._summary = self._summary or salvage.summary
         if salvage.header_problem:
             text = f"{name}: {salvage.header_problem}"
@@ -188,13 +188,13 @@ class _Rebuild:
         elif not salvage.is_finished:
             self._report.notes.append(f"{name}: its writer did not finish it")
 
-    def _was_published(self, salvage: StackSalvage, found: FoundPage | None, row: int) -> bool:
+    def _was_published(self, salvage: StackFacts, found: IntactPage | None, row: int) -> bool:
         """A frame without a record; it was published if the journal lost its record."""
         if self._knows_all or found is None:
             return False
         return salvage.is_finished or (row >= 0 and self._agrees(row, found))
 
-    def _take_recorded(self, file: ReadFile, record: np.void, found: FoundPage | None, row: int) -> bool:
+    def _take_recorded(self, file: ReadFile, record: np.void, found: IntactPage | None, row: int) -> bool:
         """A frame of the journal; False if it is lost."""
         name, offset, length = file.path.name, int(record["offset"]), int(record["length"])
         # A record may be on the disk before its pixels, if the power failed.
@@ -226,7 +226,7 @@ class _Rebuild:
             return True
         return self._losses.add(name, offset, f"{DAMAGED_DIRECTORY}, and no entry tells its axes", row)
 
-    def _take_unrecorded(self, file: ReadFile, salvage: StackSalvage, found: FoundPage | None, row: int) -> bool:
+    def _take_unrecorded(self, file: ReadFile, salvage: StackFacts, found: IntactPage | None, row: int) -> bool:
         """A frame known from pages and old entries alone; False if it is lost."""
         name = file.path.name
         if found is None:
@@ -262,7 +262,7 @@ class _Rebuild:
         self._frames.append(frame)
         return True
 
-    def _confirmed(self, name: str, row: int, found: FoundPage) -> RebuiltFrame:
+    def _confirmed(self, name: str, row: int, found: IntactPage) -> RebuiltFrame:
         """The frame of an old entry that agrees with its page."""
         frame = RebuiltFrame(name, found.page.pixels, self._index.entry(row), row)
         if found.axes is not None:
@@ -288,7 +288,7 @@ class _Rebuild:
         self._losses.drop([row], "no complete frame lies at its place")
         return False
 
-    def _agrees(self, row: int, found: FoundPage) -> bool:
+    def _agrees(self, row: int, found: IntactPage) -> bool:
         """Return True if an old entry describes the frame of its page."""
         numbers, page = self._index.numbers[row], found.page
         is_compressed = int(numbers["pixel_compression"]) not in _RAW
@@ -326,7 +326,7 @@ class _Rebuild:
         return b"".join([frame.entry for frame in frames])
 
 
-def _is_readable(index: DamagedIndex, level: int, file: ReadFile, row: int) -> bool:
+def _is_readable(index: EntryFacts, level: int, file: ReadFile, row: int) -> bool:
     """Return True if an entry's metadata are intact, and tell the entry's axes if they tell any."""
     numbers = index.numbers[row]
     offset, length = int(numbers["metadata_offset"]), int(numbers["metadata_length"])
@@ -341,7 +341,7 @@ def _is_readable(index: DamagedIndex, level: int, file: ReadFile, row: int) -> b
     return axes is None or on_level(axes, level) == index.axes(row)
 
 
-def _is_of_another(file: ReadFile, record: np.void, found: FoundPage, axes: Mapping[str, Any]) -> bool:
+def _is_of_another(file: ReadFile, record: np.void, found: IntactPage, axes: Mapping[str, Any]) -> bool:
     """Return True if the metadata, which are as they were stored, tell other axes than an entry."""
     if found.axes is None or found.axes == axes:
         return False
@@ -350,7 +350,7 @@ def _is_of_another(file: ReadFile, record: np.void, found: FoundPage, axes: Mapp
 
 
 def _stack_names(
-    folder: Path, index: DamagedIndex, stem: str, numbers: Set[int] | None, report: LevelReport
+    folder: Path, index: EntryFacts, stem: str, numbers: Set[int] | None, report: LevelReport
 ) -> list[str]:
     """The stack files of this dataset in order of their numbers; all other TIFF files are noted and left alone.
 

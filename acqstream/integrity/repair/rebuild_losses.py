@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from acqstream.formats.ndtiff.damaged_index import DamagedIndex
+from acqstream.formats.ndtiff.entry_walk import EntryFacts
 from acqstream.formats.ndtiff.index_entries import INDEX_NAME
-from acqstream.formats.ndtiff.salvage import Loss
+from acqstream.formats.ndtiff.page_walk import Loss
 from acqstream.integrity.repair.rebuilt_frame import RebuiltFrame, key_of, show_axes
 from acqstream.integrity.repair.repair_report import LevelReport
 
@@ -20,7 +20,7 @@ class RebuildLosses:
     are stack file and pixel offset of frames that only their old entry places: what is torn there is not lost.
     """
 
-    def __init__(self, index: DamagedIndex, report: LevelReport) -> None:
+    def __init__(self, index: EntryFacts, report: LevelReport) -> None:
         self._index = index
         self._report = report
         self.torn: dict[str, list[Loss]] = {}

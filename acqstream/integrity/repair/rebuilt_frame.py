@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from acqstream.formats.ndtiff.index_entries import encode_entry
+from acqstream.formats.ndtiff.page_walk import IntactPage
 from acqstream.formats.ndtiff.pages import axes_text
-from acqstream.formats.ndtiff.salvage import FoundPage
 from acqstream.formats.ndtiff.stack_header import decode_text
 from acqstream.model.axes import Axes
 
@@ -28,7 +28,7 @@ class RebuiltFrame:
     offset: int
     entry: bytes
     row: int = -1
-    found: FoundPage | None = None
+    found: IntactPage | None = None
 
     def axes(self) -> dict[str, Any]:
         """The axes of the entry."""
@@ -37,7 +37,7 @@ class RebuiltFrame:
         return axes
 
 
-def entry_of(found: FoundPage, axes: Axes, stack: str, pixel_type: int, *, spaced: bool) -> bytes:
+def entry_of(found: IntactPage, axes: Axes, stack: str, pixel_type: int, *, spaced: bool) -> bytes:
     """An index entry made from a page. spaced: its JSON has blanks, as that of its writer."""
     return encode_entry(axes_text(axes, spaced=spaced), stack, found.page, pixel_type, found.metadata_bytes)
 

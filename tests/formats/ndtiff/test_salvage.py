@@ -15,8 +15,8 @@ import pytest
 
 from acqstream.errors import UnsupportedFeature
 from acqstream.formats.ndtiff.index_entries import parse_entries
+from acqstream.formats.ndtiff.page_walk import IntactPage, StackFacts, walk_stack
 from acqstream.formats.ndtiff.pages import axes_in, guess_axes, hints_in, on_level
-from acqstream.formats.ndtiff.salvage import FoundPage, StackSalvage, salvage_stack
 from acqstream.model.axes import AxisValue
 from acqstream.storage.read_file import ReadFile
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, STACK, Folder, image
@@ -26,10 +26,10 @@ INDEXES = sorted(GOLDEN.rglob("NDTiff.index"))
 GIB = 2**30
 
 
-def salvage(path: Path) -> StackSalvage:
+def salvage(path: Path) -> StackFacts:
     file = ReadFile(path)
     try:
-        return salvage_stack(file)
+        return walk_stack(file)
     finally:
         file.close()
 
@@ -42,7 +42,7 @@ def stack(path: Path, frames: int = 4, shape: tuple[int, ...] = (7, 9)) -> Path:
     return path / STACK
 
 
-def times(found: StackSalvage) -> list[Any]:
+def times(found: StackFacts) -> list[Any]:
     return [page.axes and page.axes["time"] for page in found.pages]
 
 
@@ -260,7 +260,7 @@ def test_json_is_compared_as_json(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     for text in ({"a": "µ"}, {}, {"Axes": {"time": 5}, "BitDepth": 12}):
         folder.add({"time": 0}, image(1), metadata=text)
-    pages: list[FoundPage] = salvage(tmp_path / STACK).pages
+    pages: list[IntactPage] = salvage(tmp_path / STACK).pages
     assert [page.axes for page in pages] == [None, None, {"time": 5}]
     assert [page.pixel_type for page in pages] == [1, 1, 4]
     assert json.loads((tmp_path / STACK).read_bytes()[pages[0].page.metadata :][: pages[0].metadata_bytes]) == {

@@ -1,7 +1,14 @@
-"""Every entry of an index, as strictly as the reader is tolerant, and the metadata that the entries point to."""
+"""The entries of one index: one walk by their lengths, damaged or not, and the metadata that the entries point to.
+
+`IndexCheck` and `MetadataCheck` are as strict as the reader is tolerant. `walk_entries` finds what is framed like an
+entry in an index that may be damaged anywhere, and where the damage lies: `parse_entries` reads what a writer leaves,
+complete or cut, but here a damaged entry costs no others. Reading resumes at the next one that has plausible lengths
+and JSON axes.
+"""
 
 from __future__ import annotations
 
+import json
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +30,7 @@ from acqstream.formats.ndtiff.index_entries import (
     EntryBatch,
     parse_entries,
 )
-from acqstream.formats.ndtiff.stack_header import parse_json_object
+from acqstream.formats.ndtiff.stack_header import decode_text, parse_json_object
 from acqstream.storage.read_file import ReadFile
 from acqstream.storage.read_spans import read_spans
 
@@ -33,6 +40,8 @@ _MAX_BAD_ENTRIES = 100
 _MAX_GAP_BYTES = 32 * 1024  # read across rather than in two calls
 _TILE_AXES = frozenset({"row", "column"})  # a lower level's metadata is a copy of a full-resolution tile's
 _U32 = struct.Struct("<I")
+_SIDES_AND_METADATA = struct.Struct("<4xii12xi4x")  # of the numbers: width, height, metadata length
+assert _SIDES_AND_METADATA.size == NUMBERS_BYTES
 
 
 class IndexCheck:
@@ -89,21 +98,27 @@ class IndexCheck:
         return batch, starts[taken]
 
 
+def _bounds(data: bytes, start: int) -> tuple[int, int] | None:
+    """Where the name begins in the entry at `start`, and where the entry ends, by lengths alone.
+
+    None for damage, zeros of a reserved tail, or a cut entry.
+    """
+    if start + 4 > len(data):
+        return None
+    axes_bytes = _U32.unpack_from(data, start)[0]
+    name_at = start + 8 + axes_bytes
+    if not 0 < axes_bytes <= MAX_AXES_BYTES or name_at > len(data):
+        return None
+    name_bytes = _U32.unpack_from(data, name_at - 4)[0]
+    end = name_at + name_bytes + NUMBERS_BYTES
+    return None if name_bytes > MAX_NAME_BYTES or end > len(data) else (name_at, end)
+
+
 def _entry_starts(data: bytes) -> list[int]:
-    """Starts of the complete entries at the beginning of `data`, by length alone, and the end of the last one."""
-    starts = [0]  # lengths alone: a chain of them is cheap to follow, and JSON is parsed later in blocks
-    position, end = 0, len(data)
-    unpack = _U32.unpack_from
-    while position + 4 <= end:
-        axes_bytes = unpack(data, position)[0]
-        name_at = position + 8 + axes_bytes
-        if not 0 < axes_bytes <= MAX_AXES_BYTES or name_at > end:  # damage, zeros of a reserved tail, or a cut entry
-            break
-        name_bytes = unpack(data, name_at - 4)[0]
-        position = name_at + name_bytes + NUMBERS_BYTES
-        if name_bytes > MAX_NAME_BYTES or position > end:
-            break
-        starts.append(position)
+    """Starts of the complete entries at the beginning of `data`, and the end of the last one."""
+    starts = [0]  # by lengths alone: a chain of them is cheap to follow, and JSON is parsed later in blocks
+    while (bounds := _bounds(data, starts[-1])) is not None:
+        starts.append(bounds[1])
     return starts
 
 
@@ -148,6 +163,23 @@ class EntryRows:
     def take(self, rows: slice | NDArray[Any]) -> EntryRows:
         """Some of them."""
         return EntryRows(*(getattr(self, name)[rows] for name in self.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class StackEntries:
+    """Values of the index for the frames of one stack file. rows are the frames' rows; numbers has dtype NUMBERS.
+
+    has_nul: whether a NUL stands after the metadata. lengths: of raw pixels, bytes; -1 where they are compressed.
+    """
+
+    rows: NDArray[np.int64]
+    numbers: NDArray[np.void]
+    has_nul: NDArray[np.bool_]
+    lengths: NDArray[np.int64]
+
+    def take(self, found: NDArray[Any]) -> StackEntries:
+        """Some of them, by position."""
+        return StackEntries(self.rows[found], self.numbers[found], self.has_nul[found], self.lengths[found])
 
 
 class MetadataCheck:
@@ -222,3 +254,89 @@ class MetadataCheck:
             told = f"metadata says axes {found!r:.200}, the index {axes!r:.200}"
             self._report.add_problem(file.path, told, offset=offset, row=row)
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFacts:
+    """Framed entries in the order of the file: bytes [starts[i], ends[i]) of content, names, numbers (dtype NUMBERS).
+
+    damage are the byte ranges [start, end) between them that are not entries; zeros at the end are not damage.
+    """
+
+    content: bytes
+    starts: list[int]
+    ends: list[int]
+    names: list[str]
+    numbers: NDArray[np.void]
+    damage: list[tuple[int, int]]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def entry(self, row: int) -> bytes:
+        """The bytes of an entry."""
+        return self.content[self.starts[row] : self.ends[row]]
+
+    def axes(self, row: int) -> dict[str, Any]:
+        """The axes of an entry."""
+        return axes_of_entry(self.entry(row))
+
+
+def axes_of_entry(entry: bytes) -> dict[str, Any]:
+    """The axes of one framed entry."""
+    axes: dict[str, Any] = json.loads(decode_text(entry[4 : 4 + _U32.unpack_from(entry)[0]]))
+    return axes
+
+
+def walk_entries(content: bytes) -> EntryFacts:
+    """All that can be read as entries."""
+    starts: list[int] = []
+    ends: list[int] = []
+    names: list[str] = []
+    numbers: list[bytes] = []
+    known: dict[bytes, str] = {}  # an index has few names: one string for each
+    damage: list[tuple[int, int]] = []
+    position = 0
+    for start, name_at, end in _framed(content):
+        if start > position:
+            damage.append((position, start))
+        raw = content[name_at : end - NUMBERS_BYTES]
+        starts.append(start)
+        ends.append(end)
+        names.append(known.setdefault(raw, decode_text(raw)))
+        numbers.append(content[end - NUMBERS_BYTES : end])
+        position = end
+    # Zeros at the end are space that was reserved.
+    tail = len(content.rstrip(b"\0"))
+    if tail > position:
+        damage.append((position, tail))
+    return EntryFacts(content, starts, ends, names, np.frombuffer(b"".join(numbers), NUMBERS), damage)
+
+
+def _framed(content: bytes) -> Iterator[tuple[int, int, int]]:
+    """Start of every entry, of its name, and its end; after damage, from the next one on."""
+    position = 0
+    while position < len(content):
+        bounds = _bounds(content, position)
+        if bounds is not None and _is_entry(content, position, *bounds):
+            yield position, *bounds
+            position = bounds[1]
+            continue
+        brace = content.find(b"{", position + 5)  # where the axes of the next entry may begin
+        if brace < 0:
+            return
+        position = brace - 4
+
+
+def _is_entry(content: bytes, start: int, name_at: int, end: int) -> bool:
+    """Return True if bytes of plausible lengths are an entry: JSON axes, a name, possible numbers."""
+    name = content[name_at : end - NUMBERS_BYTES]
+    width, height, metadata_bytes = _SIDES_AND_METADATA.unpack_from(content, end - NUMBERS_BYTES)
+    if content[start + 4] != ord("{") or not name or b"\0" in name:
+        return False
+    if width <= 0 or height <= 0 or metadata_bytes < 0:
+        return False
+    try:
+        return type(json.loads(decode_text(content[start + 4 : name_at - 4]))) is dict
+    except (ValueError, RecursionError):
+        return False
