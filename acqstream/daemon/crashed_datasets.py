@@ -11,7 +11,7 @@ from pathlib import Path
 from acqstream.errors import AcqStreamError
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
 from acqstream.formats.ndtiff.index_entries import INDEX_NAME
-from acqstream.integrity.recovery import RecoveryReport, recover
+from acqstream.integrity.recover import RecoveryReport, recover
 from acqstream.log import journal
 from acqstream.log.state_file import STATE_NAME, read_state
 from acqstream.storage.atomic import TEMPORARY_SUFFIX

@@ -30,7 +30,7 @@ from acqstream.errors import (
     ProtocolError,
     StorageError,
 )
-from acqstream.integrity.recovery import is_in_order, recover
+from acqstream.integrity.recover import is_in_order, recover
 from acqstream.log.log import Log
 from acqstream.log.recent_frames import Followers
 from acqstream.log.state_file import DatasetState, read_receipt, read_state

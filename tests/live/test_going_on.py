@@ -21,7 +21,7 @@ from acqstream.client import open_runs
 from acqstream.client.run import Run
 from acqstream.client.status import fetch_status
 from acqstream.formats.ndtiff.index_entries import parse_entries
-from acqstream.integrity.recovery import recover
+from acqstream.integrity.recover import recover
 from acqstream.log import journal
 from acqstream.log.journal_file import read_journal
 from tests.host_system import needs_sockets_to_close

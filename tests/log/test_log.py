@@ -13,8 +13,8 @@ import tifffile
 
 import acqstream
 from acqstream.errors import AcquisitionFailed, DatasetExists, FrameRefused
-from acqstream.integrity.repair.dataset_repair import repair
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.integrity.repair import repair
+from acqstream.integrity.verify import verify
 from acqstream.log import journal
 from acqstream.log.log import Log
 from acqstream.log.receipt_facts import LogNotes

@@ -12,8 +12,8 @@ import pytest
 
 from acqstream.errors import CorruptDataset, FrameRefused
 from acqstream.formats.ndtiff.index_entries import INDEX_NAME
-from acqstream.integrity.recovery import recover
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.integrity.recover import recover
+from acqstream.integrity.verify import verify
 from acqstream.log import journal
 from acqstream.log.committer import Committer
 from acqstream.log.group import MAX_GAP_REASONS

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from acqstream.formats.ndtiff.entry_walk import walk_entries
 from acqstream.formats.ndtiff.page_walk import Loss
-from acqstream.integrity.repair.rebuild_losses import RebuildLosses
-from acqstream.integrity.repair.rebuilt_frame import RebuiltFrame
-from acqstream.integrity.repair.repair_report import LevelReport
+from acqstream.integrity.index_frames import LevelReport, RebuiltFrame
+from acqstream.integrity.index_rebuild import RebuildLosses
 from tests.formats.ndtiff.ndtiff_bytes import entry
 
 STACK = "cells_NDTiffStack.tif"

@@ -4,6 +4,7 @@ A record counts if its pixels match its checksum, wherever it stands in the jour
 from an old entry whose metadata match. A page between two such frames is that of a damaged record. After the last
 record an index entry counts as far as a page confirms it. So no tail and no repeated, moved or foreign entry costs a
 frame that the journal proves, and none adds one.
+
 """
 
 from __future__ import annotations
@@ -25,8 +26,7 @@ from acqstream.formats.ndtiff.index_entries import encode_entry
 from acqstream.formats.ndtiff.layout import NDTiffLayout
 from acqstream.formats.ndtiff.pages import read_page
 from acqstream.formats.ndtiff.pixels import payload_bytes
-from acqstream.integrity.facts.entries import has_pixel_type, own_entry_agrees
-from acqstream.integrity.facts.stacks import OpenStacks, stored_checksum
+from acqstream.integrity.facts import OpenStacks, has_pixel_type, own_entry_agrees, stored_checksum
 from acqstream.log import journal
 from acqstream.log.journal_file import JournalContent
 from acqstream.model.axes import axes_json, check_axes, in_order

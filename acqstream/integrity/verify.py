@@ -2,6 +2,7 @@
 
 Order of trust: the receipt's root hash stands for the journal, the journal's checksums for the pixels, the journal's
 places for the index. Missing files prove less, and the report names them.
+
 """
 
 from __future__ import annotations
@@ -18,11 +19,17 @@ from acqstream.errors import CorruptDataset, DatasetError, StorageError
 from acqstream.formats.check_report import CheckReport, FrameColumns, Problem
 from acqstream.formats.ndtiff.folders import read_records, record_path
 from acqstream.formats.registry import find_frame_format
-from acqstream.integrity.facts.stacks import KEPT_SUFFIX
-from acqstream.integrity.verification.journal_check import check_journal, compare_with_index
-from acqstream.integrity.verification.journal_facts import JournalFacts, MissingNumbers, plain_facts
-from acqstream.integrity.verification.pixel_check import PixelCheck, ProvedPixels
-from acqstream.integrity.verification.receipt_check import ReceiptCheck, read_receipt
+from acqstream.integrity.facts import KEPT_SUFFIX
+from acqstream.integrity.pixel_check import PixelCheck, ProvedPixels
+from acqstream.integrity.record_check import (
+    JournalFacts,
+    MissingNumbers,
+    ReceiptCheck,
+    check_journal,
+    compare_with_index,
+    plain_facts,
+    read_receipt,
+)
 from acqstream.log.journal import JOURNAL_NAME, RECORD_BYTES
 from acqstream.log.journal_file import JournalContent, JournalWalk
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, DatasetState, read_state

@@ -1,8 +1,9 @@
 """Repair: a whole dataset gets a new index, made from its stack files, its journal and what is good of the old index.
 
-A dataset of ours whose writer died is recovered (recovery.py); of all others only the index is written anew, and of
+A dataset of ours whose writer died is recovered (recover.py); of all others only the index is written anew, and of
 ours stack files that lack their end are finished. Order: stacks, backup of the old index, new index, state. Each file
 is replaced whole, so that a crash leaves the old index or the new one; the next repair does the rest.
+
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from acqstream.formats.ndtiff.completion import levels_folder
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION, stack_paths
 from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.formats.ndtiff.layout import NDTiffLayout
-from acqstream.integrity.facts.stacks import finish_stack
-from acqstream.integrity.recovery import MAX_DAMAGED_RECORDS, RecoveryReport, recover
-from acqstream.integrity.repair.index_rebuild import Rebuilt, rebuild_index
-from acqstream.integrity.repair.repair_report import RepairReport
-from acqstream.integrity.verification.receipt_check import read_receipt
+from acqstream.integrity.facts import finish_stack
+from acqstream.integrity.index_frames import RepairReport
+from acqstream.integrity.index_rebuild import Rebuilt, rebuild_index
+from acqstream.integrity.record_check import read_receipt
+from acqstream.integrity.recover import MAX_DAMAGED_RECORDS, RecoveryReport, recover
 from acqstream.log import journal
 from acqstream.log.journal_file import JournalContent, read_journal
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, DatasetState, read_state, write_state

@@ -1,16 +1,122 @@
-"""Axes of rebuilt frames where index and page disagree, or where no page has them."""
+"""The frames of a rebuilt index, their axes where index and page disagree or no page has them, and the findings."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Any
 
-from acqstream.formats.ndtiff.entry_walk import EntryFacts
-from acqstream.formats.ndtiff.pages import COUNTER_AXIS, guess_axes, on_level
-from acqstream.integrity.repair.rebuilt_frame import RebuiltFrame, entry_of, key_of, show_axes
-from acqstream.integrity.repair.repair_report import LevelReport
-from acqstream.model.axes import AxisValue
+from acqstream.formats.ndtiff.entry_walk import EntryFacts, axes_of_entry
+from acqstream.formats.ndtiff.index_entries import encode_entry
+from acqstream.formats.ndtiff.page_walk import IntactPage
+from acqstream.formats.ndtiff.pages import COUNTER_AXIS, axes_text, guess_axes, on_level
+from acqstream.model.axes import Axes, AxisValue
+
+MAX_FINDINGS = 10_000  # kept of each kind; all are counted
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One frame or place. offset is bytes from the start of `file`, a name in the level's folder."""
+
+    file: str
+    offset: int
+    text: str
+
+
+@dataclass(slots=True)
+class Findings:
+    """Findings of one kind: how many, and the first of them."""
+
+    count: int = 0
+    first: list[Finding] = field(default_factory=list)
+
+    def add(self, file: str, offset: int, text: str) -> None:
+        self.count += 1
+        if len(self.first) < MAX_FINDINGS:
+            self.first.append(Finding(file, offset, text))
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.first)
+
+    def __len__(self) -> int:
+        return self.count
+
+
+@dataclass(slots=True)
+class LevelReport:
+    """One folder with an index.
+
+    kept counts entries that stay byte for byte, recovered those rebuilt; guessed are frames of these two about which
+    something is not certain. lost are frames that cannot be had back, dropped old entries that are left out, each with
+    its reason. changed: the index is another one now; backup is the name under which the old one was kept.
+    """
+
+    folder: str
+    kept: int = 0
+    recovered: int = 0
+    guessed: Findings = field(default_factory=Findings)
+    lost: Findings = field(default_factory=Findings)
+    dropped: Findings = field(default_factory=Findings)
+    finished_stacks: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    changed: bool = False
+    backup: str = ""
+
+
+@dataclass(slots=True)
+class RepairReport:
+    """The whole dataset, level by level, full resolution first. With dry_run nothing was written."""
+
+    path: str
+    dry_run: bool
+    levels: list[LevelReport] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    state_changed: bool = False
+
+    @property
+    def lost(self) -> int:
+        """Frames lost in all levels."""
+        return sum(level.lost.count for level in self.levels)
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing was to be done."""
+        return not self.state_changed and not any(level.changed or level.finished_stacks for level in self.levels)
+
+
+@dataclass(slots=True)
+class RebuiltFrame:
+    """offset is that of the pixels in the stack file. row is that of its old entry, -1 without one.
+
+    entry is empty until the axes are known; found is its page as long as they are not settled.
+    """
+
+    stack: str
+    offset: int
+    entry: bytes
+    row: int = -1
+    found: IntactPage | None = None
+
+    def axes(self) -> dict[str, Any]:
+        """The axes of the entry."""
+        return axes_of_entry(self.entry)
+
+
+def entry_of(found: IntactPage, axes: Axes, stack: str, pixel_type: int, *, spaced: bool) -> bytes:
+    """An index entry made from a page. spaced: its JSON has blanks, as that of its writer."""
+    return encode_entry(axes_text(axes, spaced=spaced), stack, found.page, pixel_type, found.metadata_bytes)
+
+
+def key_of(axes: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
+    """Equal for equal axes, whatever their order."""
+    return frozenset((name, repr(value)) for name, value in axes.items())
+
+
+def show_axes(axes: Mapping[str, Any]) -> str:
+    """Axes as a person reads them."""
+    return ", ".join(f"{name}={value!r:.60}" for name, value in axes.items()) or "no axes"
 
 
 def settle_conflicts(

@@ -5,6 +5,7 @@ its record is good, from the first one on. From the first that does not, or the 
 settled by itself (settlement.py). Everything after the last published frame is cut. Pixels are never rewritten. Order
 of steps: stacks, index, journal, state; records that only the index proves are written before it. After a crash in
 between the next recovery resumes.
+
 """
 
 from __future__ import annotations
@@ -35,9 +36,8 @@ from acqstream.formats.ndtiff.layout import NDTiffLayout, align_up
 from acqstream.formats.ndtiff.pages import StackPage, read_page
 from acqstream.formats.ndtiff.pixels import payload_bytes
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
-from acqstream.integrity.facts.entries import count_confirmed
-from acqstream.integrity.facts.settlement import Settlement, axes_in, own_number
-from acqstream.integrity.facts.stacks import KEPT_SUFFIX, OpenStacks, finish_stack
+from acqstream.integrity.facts import KEPT_SUFFIX, OpenStacks, count_confirmed, finish_stack
+from acqstream.integrity.settlement import Settlement, axes_in, own_number
 from acqstream.log import journal
 from acqstream.log.dataset_files import GrowingJournal
 from acqstream.log.journal_file import JournalContent, read_journal
