@@ -179,7 +179,7 @@ def verify_checksums(container: ReadPlace, report: CheckReport, *, has_chunks: b
         note = _read_note(lists)
     except CorruptDataset as error:
         report.add_error(error)
-        return ChecksumCounts(0, 0, covers_all=False)
+        return ChecksumCounts(0, 0, covers_all=False)  # without the note nothing says what the lists are about
     if note is None:
         return None
     records, is_closed = _Records(len(note.axes)), False
@@ -191,6 +191,7 @@ def verify_checksums(container: ReadPlace, report: CheckReport, *, has_chunks: b
     for key in keys:
         is_closed = _load(lists, key, records, report)
     rows = records.latest(has_fixed_places=note.has_fixed_places)
+    # Of an unfinished mirror the last chunks may be newer than their list.
     hint = "" if is_closed else "; its writer has not finished: `acqstream mirror` stores it again"
     read, total = 0, int(rows[:, 2].sum())
     for row in rows:

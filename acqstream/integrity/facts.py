@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import struct
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -31,13 +30,9 @@ from acqstream.formats.ndtiff.pages import (
 )
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES, payload_bytes
 from acqstream.log.journal import MAX_UNFORCED_BYTES, MAX_UNFORCED_ENTRIES
-from acqstream.storage.disk import Disk
 from acqstream.storage.read_file import ReadFile
 from acqstream.storage.read_spans import read_spans
-from acqstream.storage.stack_file import finish_file
 
-KEPT_SUFFIX = ".unpublished"
-"""Suffix of stack files without a published frame, which recovery puts aside."""
 _PIECE_BYTES = 4 * 2**20
 
 _READ_BYTES = 2**20
@@ -100,20 +95,6 @@ def stored_checksum(file: ReadFile, offset: int, length: int) -> int | None:
     return digest.intdigest()
 
 
-def finish_stack(disk: Disk, path: str, last: StackPage, end: int) -> bool:
-    """End the page chain after `last` and cut the file to `end` bytes; False if it is finished already.
-
-    Raises StorageError.
-    """
-    try:
-        if last.next == 0 and os.path.getsize(path) == end:
-            return False
-        finish_file(disk, path, [(last.next_at, struct.pack("<I", 0))], end)
-    except OSError as error:
-        raise StorageError.wrap(error, path, "cannot finish") from error
-    return True
-
-
 def entry_agrees(
     numbers: np.void, page: StackPage, metadata_lengths: Collection[int], *, is_compressed: bool = False
 ) -> bool:
@@ -168,6 +149,7 @@ def count_confirmed(records: NDArray[np.void], numbers: NDArray[np.void], open_s
 
 def _first_unforced(lengths: NDArray[np.uint64]) -> int:
     first = max(0, len(lengths) - MAX_UNFORCED_ENTRIES)
+    # The committer forces before either bound is reached, so what lies before both was forced.
     bytes_to_end = np.cumsum(lengths[first:][::-1])
     return len(lengths) - int(np.searchsorted(bytes_to_end, MAX_UNFORCED_BYTES, "right"))
 
@@ -196,6 +178,7 @@ def _read_directories(file: ReadFile, directories: NDArray[np.int64]) -> NDArray
     if (np.diff(directories) < DIRECTORY_BYTES).any():
         return rows.view(directory_dtype()).reshape(-1)  # another writer's
     for low, high in read_spans(directories, directories + DIRECTORY_BYTES, _READ_BYTES, _MAX_GAP_BYTES):
+        # One read for directories that lie side by side, as those of packed frames do.
         start, end = int(directories[low]), int(directories[high - 1]) + DIRECTORY_BYTES
         data = file.read(start, end - start).ljust(end - start, b"\0")
         rows[low:high] = np.frombuffer(data, np.uint8)[(directories[low:high] - start)[:, None] + row_bytes]

@@ -46,23 +46,18 @@ class Findings:
 
 @dataclass(slots=True)
 class LevelReport:
-    """One folder with an index.
-
-    kept counts entries that stay byte for byte, recovered those rebuilt; guessed are frames of these two about which
-    something is not certain. lost are frames that cannot be had back, dropped old entries that are left out, each with
-    its reason. changed: the index is another one now; backup is the name under which the old one was kept.
-    """
+    """One folder with an index."""
 
     folder: str
-    kept: int = 0
-    recovered: int = 0
-    guessed: Findings = field(default_factory=Findings)
-    lost: Findings = field(default_factory=Findings)
-    dropped: Findings = field(default_factory=Findings)
+    kept: int = 0  # entries that stay byte for byte
+    recovered: int = 0  # entries that were rebuilt
+    guessed: Findings = field(default_factory=Findings)  # frames of these two about which something is not certain
+    lost: Findings = field(default_factory=Findings)  # frames that cannot be had back, with the reason
+    dropped: Findings = field(default_factory=Findings)  # old entries that are left out, with the reason
     finished_stacks: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    changed: bool = False
-    backup: str = ""
+    changed: bool = False  # the index is another one now
+    backup: str = ""  # the name under which the old one was kept
 
 
 @dataclass(slots=True)

@@ -91,6 +91,7 @@ class JournalFacts:
         self.timed += int(np.count_nonzero(frames["timed"]))
         self.missing = self.missing.followed_by(_missing_in(piece))
         self.is_plain &= piece.header is not None and piece.header.clean and bool(piece.sound.all())
+        # Refused frames that were written before stay in the chain of pages, without an entry.
         refused = records[piece.sound & (records["flags"] == HOLE)]
         self.refused.update(zip(refused["stack"].tolist(), refused["offset"].tolist(), strict=True))
 
@@ -98,6 +99,7 @@ class JournalFacts:
 def _missing_in(journal: JournalContent) -> MissingNumbers:
     """Numbers of the journal that have no pixels and were not declared as skipped."""
     lost = ~journal.is_frame & ~journal.is_skip
+    # Where a run of lost records begins and where it ends, in turn.
     edges = np.flatnonzero(np.diff(np.concatenate(([False], lost, [False])).astype(np.int8)))
     bounds = np.append(journal.numbers, journal.end)
     pairs = bounds[edges.reshape(-1, 2)[:MAX_GAPS_NOTED]].tolist()
@@ -179,6 +181,7 @@ def compare_with_index(journal: JournalContent, columns: FrameColumns, report: C
     compare("pixel offset", "offset", columns.offset[rows])
     compare("pixel length", "length", columns.length[rows])
     compare("pixel type", "pixel_type", columns.pixel_type[rows].astype(np.int64))
+    # A page that was not found is reported with the chain of its stack file.
     compare("page directory", "directory", columns.directory[rows], columns.directory[rows] >= 0)
     _compare_metadata(journal, columns, report, (numbers, rows))
     no_axes = ~columns.has_axes[rows]
@@ -206,6 +209,7 @@ def _match(
     """Frame numbers and rows that lie at the same place; the others are reported."""
     stacks, offsets = (journal.records[field][numbers].astype(np.int64) for field in ("stack", "offset"))
     journal_places = (stacks << _OFFSET_BITS) + offsets  # offsets have 32 bits, so the sum is unique per place
+    # Sorted by place; put back in the order of the journal.
     _, left, right = np.intersect1d(journal_places, places, return_indices=True)
     order = np.argsort(left)
     left, right = left[order], right[order]
@@ -289,6 +293,7 @@ class ReceiptCheck:
         ]
         declared = self._declared(count)
         frames = journal.numbers
+        # Frames inside each declared range: there should be none.
         low, high = np.searchsorted(frames, declared[:, 0]), np.searchsorted(frames, declared[:, 1])
         if wrong := int((high - low).sum()):
             first = frames[low[high > low][0]]
@@ -316,7 +321,7 @@ class ReceiptCheck:
         starts = np.concatenate([np.zeros(1, np.int64), declared[:, 1]])
         ends = np.concatenate([declared[:, 0], np.array([count], np.int64)])
         low, high = np.searchsorted(frames, starts), np.searchsorted(frames, ends)
-        lacking = ends - starts - (high - low)
+        lacking = ends - starts - (high - low)  # between the declared ranges every number should have a frame
         if not lacking.any():
             return
         text = f"{count_text(int(lacking.sum()), 'number', 'have')} no pixels and no place in the list of missing ones"
@@ -325,6 +330,7 @@ class ReceiptCheck:
             return
         place = int(np.flatnonzero(lacking)[0])
         inside = frames[low[place] : high[place]]
+        # As long as frames follow one another from the start on, none is lacking.
         first = starts[place] + np.count_nonzero(inside == starts[place] + np.arange(len(inside)))
         self._tell(f"{text}, the first is {first}")
 

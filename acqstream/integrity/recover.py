@@ -14,13 +14,14 @@ import contextlib
 import dataclasses
 import itertools
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.errors import CorruptDataset, DatasetLocked, StorageError
+from acqstream.errors import CorruptDataset, DatasetLocked
 from acqstream.formats.ndtiff.entry_walk import walk_entries
 from acqstream.formats.ndtiff.frame_table import FrameTable
 from acqstream.formats.ndtiff.index_entries import (
@@ -36,18 +37,28 @@ from acqstream.formats.ndtiff.layout import NDTiffLayout, align_up
 from acqstream.formats.ndtiff.pages import StackPage, read_page
 from acqstream.formats.ndtiff.pixels import payload_bytes
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
-from acqstream.integrity.facts import KEPT_SUFFIX, OpenStacks, count_confirmed, finish_stack
+from acqstream.integrity.changes import (
+    Change,
+    Finish,
+    Force,
+    PutAside,
+    Regrow,
+    Remove,
+    Replace,
+    apply_changes,
+    finish_stack,
+)
+from acqstream.integrity.facts import OpenStacks, count_confirmed
 from acqstream.integrity.settlement import Settlement, axes_in, own_number
 from acqstream.log import journal
-from acqstream.log.dataset_files import GrowingJournal
 from acqstream.log.journal_file import JournalContent, read_journal
-from acqstream.log.state_file import DatasetState, read_state, remove_receipt, write_state
+from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, DatasetState, read_state, state_bytes
 from acqstream.model.state import AcquisitionState
 from acqstream.model.units import count_text
 from acqstream.storage.append_file import AppendFile
 from acqstream.storage.disk import Disk, LocalDisk
 from acqstream.storage.read_file import ReadFile
-from acqstream.storage.stack_file import PRIVATE_SUFFIX, finish_file
+from acqstream.storage.stack_file import PRIVATE_SUFFIX
 
 _RESUMABLE = (AcquisitionState.FAILED, AcquisitionState.INTERRUPTED)
 MAX_DAMAGED_RECORDS = 2**20  # 64 MiB of the journal; what comes after more than that is not looked for
@@ -100,11 +111,12 @@ def recover(folder: Path, disk: Disk | None = None, *, is_resumed: bool = False)
     path = str(folder / journal.JOURNAL_NAME)
     if not os.path.exists(path):
         raise CorruptDataset("the journal is missing", path=path)
-    journal_file = GrowingJournal(disk, path, create=False)
-    journal_file.dataset_id = state.dataset_id
+    journal_file = AppendFile(disk, path, create=False)
     try:
         journal_file.lock()
-        return _Recovery(disk, str(folder), state, journal_file).run()
+        recovery = _Recovery(str(folder), state, journal_file)
+        apply_changes(recovery.judge(), disk)
+        return recovery.report
     except DatasetLocked:
         return None  # a living writer holds it
     finally:
@@ -112,12 +124,12 @@ def recover(folder: Path, disk: Disk | None = None, *, is_resumed: bool = False)
 
 
 class _Recovery:
-    """One recovery, step by step."""
+    """The verdict of one recovery: what was published, and the changes that put the dataset in order."""
 
-    def __init__(self, disk: Disk, folder: str, state: DatasetState, journal_file: GrowingJournal) -> None:
-        self._disk = disk
+    def __init__(self, folder: str, state: DatasetState, journal_file: AppendFile) -> None:
         self._folder = folder
         self._stack_folder = state.stack_folder(folder)
+        self._index_path = os.path.join(self._stack_folder, INDEX_NAME)
         self._state = state
         self._journal = journal_file
         self._layout = NDTiffLayout(state.name, {})
@@ -125,7 +137,8 @@ class _Recovery:
         self._names: dict[str, None] = {}  # of axes, in the order of entries
         self.report = RecoveryReport(folder)
 
-    def run(self) -> RecoveryReport:
+    def judge(self) -> list[Change]:
+        """The changes, in order; `report` names them. Reads only."""
         try:
             content = self._read_records()
             records = content.prefix
@@ -147,56 +160,50 @@ class _Recovery:
             last_pages = self._last_pages(records)
         finally:
             self._stacks.close()
-        self._finish_stacks(last_pages)
-        self._journal.sync()  # first: it may hold gaps that only the page cache has, before frames that are indexed now
-        # A record that comes from the index alone is written before the index is; one that goes, after its entry went.
-        is_added = self.report.records_added > 0 and not self.report.lost
-        if is_added:
-            self._write_journal(content.records, records)
-        self._write_index(unforced, index_end, new_entries)
-        if not is_added:
-            self._write_journal(content.records, records)
         self.report.published = journal.next_number(records)
-        # The state last: if this is cut short before, it still says "running", and recovery starts again.
+        index = Regrow(self._index_path, index_end, self._index_from(unforced, index_end), new_entries)
+        tails = [index, self._change_of_journal(content, records)]
+        # A record that comes from the index alone is written before the index is; one that goes, after its entry went.
+        if self.report.records_added > 0 and not self.report.lost:
+            tails.reverse()
+        return [
+            *self._finish_stacks(last_pages),
+            *self._put_aside_unpublished(set(last_pages)),
+            # It may hold gaps that only the page cache has, before frames that are indexed now.
+            Force(self._journal),
+            *tails,
+            Remove(os.path.join(self._folder, RECEIPT_NAME)),
+            # The state last: if this is cut short before, it still says "running", and recovery starts again.
+            Replace(os.path.join(self._folder, STATE_NAME), state_bytes(self._interrupted())),
+        ]
+
+    def _interrupted(self) -> DatasetState:
         reason = "the writer died" if self._state.state.writing else self._state.reason
         if self._state.state is not AcquisitionState.INTERRUPTED:
             reason += f"; {count_text(self.report.published, 'frame', 'were')} published"
-        remove_receipt(self._disk, self._folder)
-        write_state(
-            self._disk,
-            self._folder,
-            dataclasses.replace(self._state, state=AcquisitionState.INTERRUPTED, reason=reason),
-        )
-        return self.report
+        return dataclasses.replace(self._state, state=AcquisitionState.INTERRUPTED, reason=reason)
 
     def _stack_name(self, number: int) -> str:
         return self._layout.stack_name(number)
 
     def _read_records(self) -> JournalContent:
         content = read_journal(Path(self._journal.path), max_damaged=MAX_DAMAGED_RECORDS)
-        if os.path.getsize(self._journal.path) < journal.HEADER_BYTES:  # died while creating the dataset
-            self._journal.mark(clean=False)
-        else:
+        if os.path.getsize(self._journal.path) >= journal.HEADER_BYTES:  # else it died while creating the dataset
             content.checked_header()
         return content
 
     def _read_index(self) -> EntryBatch:
         """The entries before the first bytes that are none."""
-        path = os.path.join(self._stack_folder, INDEX_NAME)
-        if not os.path.lexists(path):
-            return parse_entries(b"", path)
-        return read_entries(Path(path), ends_at_damage=True)
+        if not os.path.lexists(self._index_path):
+            return parse_entries(b"", self._index_path)
+        return read_entries(Path(self._index_path), ends_at_damage=True)
 
-    def _index_from(self, start: int) -> bytes:
-        """The bytes of the index from `start` on."""
-        path = Path(self._stack_folder, INDEX_NAME)
-        if not os.path.lexists(path):
+    def _index_from(self, start: int, end: int | None = None) -> bytes:
+        """The bytes of the index from `start` on, at most _MAX_REST_BYTES; up to `end`."""
+        if start == end or not os.path.lexists(self._index_path):
             return b""
-        file = ReadFile(path)
-        try:
-            return file.read(start, min(file.size() - start, _MAX_REST_BYTES))
-        finally:
-            file.close()
+        with contextlib.closing(ReadFile(Path(self._index_path))) as file:
+            return file.read(start, min(file.size() - start, _MAX_REST_BYTES) if end is None else end - start)
 
     def _count_complete(self, entries: EntryBatch, names: list[str]) -> int:
         """The number of entries, from the first on, with all their bytes: in a copy the index may be younger."""
@@ -222,14 +229,10 @@ class _Recovery:
         """End of the first `count` entries. The entry after them may be too damaged to be parsed."""
         if count == 0:
             return 0
-        file = ReadFile(Path(self._stack_folder, INDEX_NAME))
-        try:
-            start = entries.offsets[count - 1]
-            # Length of the axes (uint32, little-endian), axes, length of the name (uint32), name, numbers.
-            axes_bytes = int.from_bytes(file.read(start, 4), "little")
-            return start + 8 + axes_bytes + len(entries.names[count - 1]) + NUMBERS_BYTES
-        finally:
-            file.close()
+        start = entries.offsets[count - 1]
+        # Length of the axes (uint32, little-endian), axes, length of the name (uint32), name, numbers.
+        axes_bytes = int.from_bytes(self._index_from(start, start + 4), "little")
+        return start + 8 + axes_bytes + len(entries.names[count - 1]) + NUMBERS_BYTES
 
     def _settle(self, content: JournalContent, kept: NDArray[np.void], rest: bytes) -> tuple[NDArray[np.void], bytes]:
         """All records, of which the first `kept` stay, and the entries of the frames after these."""
@@ -260,76 +263,53 @@ class _Recovery:
                 pages[name] = (None, file.size())
         return pages
 
-    def _finish_stacks(self, last_pages: dict[str, tuple[StackPage | None, int]]) -> None:
-        finished = []
+    def _finish_stacks(self, last_pages: dict[str, tuple[StackPage | None, int]]) -> Iterator[Change]:
         for name, (page, end) in last_pages.items():
-            if page is not None and finish_stack(self._disk, os.path.join(self._stack_folder, name), page, end):
-                finished.append(name)
-        self.report.finished_stacks = tuple(finished)
-        try:
-            self.report.put_aside = tuple(self._put_aside_unpublished(set(last_pages)))
-        except OSError as error:
-            raise StorageError.wrap(error, self._stack_folder, "cannot put unpublished stack files aside") from error
+            if page is not None and (change := finish_stack(os.path.join(self._stack_folder, name), page, end)):
+                self.report.finished_stacks += (name,)
+                yield change
 
-    def _put_aside_unpublished(self, published: set[str]) -> list[str]:
+    def _put_aside_unpublished(self, published: set[str]) -> Iterator[Change]:
         """Remove prepared stack files; rename our later ones without a published frame, so that no reader opens them.
 
         Without any published frame the first stack stays, as its header: readers take the summary from it.
         """
-        put_aside = []
         first, last = self._stack_name(0), max((own_number(self._layout, name) or 0 for name in published), default=0)
-        if not published and os.path.exists(os.path.join(self._stack_folder, first)):
-            self._cut_to_header(os.path.join(self._stack_folder, first))
-            published.add(first)
+        path = os.path.join(self._stack_folder, first)
+        if not published and os.path.exists(path):
+            with contextlib.closing(ReadFile(Path(path))) as file:
+                header = parse_stack_header(file.read, file.size(), path)
+            yield Finish(path, self._layout.finish(None)[0], align_up(header.end))
+            published = {first}
         for name in sorted(os.listdir(self._stack_folder)):
             path = os.path.join(self._stack_folder, name)
             if name.endswith(PRIVATE_SUFFIX):
-                self._disk.unlink(path)
-            # Renamed, not removed: its frames were never published, but an operator may want to see them.
+                yield Remove(path)
             elif published and name not in published and (own_number(self._layout, name) or 0) > last:
-                finish_file(self._disk, path, (), os.path.getsize(path))  # free the space reserved after its end
-                self._disk.replace(path, path + KEPT_SUFFIX)
-                put_aside.append(name)
-        return put_aside
+                self.report.put_aside += (name,)
+                yield PutAside(path, os.path.getsize(path))
 
-    def _cut_to_header(self, path: str) -> None:
-        file = ReadFile(Path(path))
-        header = parse_stack_header(file.read, file.size(), path)
-        file.close()
-        finish_file(self._disk, path, self._layout.finish(None)[0], align_up(header.end))
-
-    def _write_index(self, unforced: int, end: int, new_entries: bytes) -> None:
-        """Write the entries from byte `unforced` on again: after a failed sync a lost one can still be read."""
-        path = os.path.join(self._stack_folder, INDEX_NAME)
-        index = AppendFile(self._disk, path, create=not os.path.exists(path), end=end)
-        try:
-            index.cut(end)
-            if unforced < end:
-                file = ReadFile(Path(path))
-                index.rewrite(unforced, file.read(unforced, end - unforced))
-                file.close()
-            if new_entries:
-                index.append(new_entries)
-            index.sync()
-        finally:
-            index.close()
-
-    def _write_journal(self, old: NDArray[np.void], records: NDArray[np.void]) -> None:
-        """Only the end and what differs is written: a crash in between must not lose the records that are good.
-
-        See `_write_index` for `unforced`.
-        """
-        common, size = min(len(old), len(records)), journal.RECORD_BYTES
+    def _change_of_journal(self, content: JournalContent, records: NDArray[np.void]) -> Regrow:
+        """Only the end and what differs is written: a crash in between must not lose the records that are good."""
+        old, size, start = content.records, journal.RECORD_BYTES, journal.HEADER_BYTES
+        common = min(len(old), len(records))
         unforced = max(0, common - journal.MAX_UNFORCED_ENTRIES)
         before, after = (rows[:unforced].view(f"V{size}") for rows in (old, records))
-        for position in np.flatnonzero(before != after).tolist():
-            stored = journal.stored_bytes(records[position : position + 1])
-            self._journal.rewrite(journal.HEADER_BYTES + position * size, stored)
-        self._journal.cut(journal.HEADER_BYTES + common * size)
-        self._journal.rewrite(journal.HEADER_BYTES + unforced * size, journal.stored_bytes(records[unforced:common]))
-        self._journal.append(journal.stored_bytes(records[common:]))
-        self._journal.mark(clean=True)
-        self._journal.sync()
+        patches = [
+            (start + position * size, journal.stored_bytes(records[position : position + 1]))
+            for position in np.flatnonzero(before != after).tolist()
+        ]
+        headers = [journal.encode_journal_header(self._state.dataset_id, clean=is_clean) for is_clean in (False, True)]
+        return Regrow(
+            self._journal.path,
+            start + common * size,
+            kept=journal.stored_bytes(records[unforced:common]),
+            added=journal.stored_bytes(records[common:]),
+            # A journal without a header gets one first: zeros in its place would be damage.
+            patches=patches if content.header is not None else [(0, headers[0]), *patches],
+            header=headers[1],
+            held=self._journal,
+        )
 
 
 def _count_matching(frames: NDArray[np.void], entries: EntryBatch, names: list[str], layout: NDTiffLayout) -> int:

@@ -13,6 +13,7 @@ import dataclasses
 import os
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from acqstream.formats.ndtiff.completion import levels_folder
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION, stack_paths
 from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.formats.ndtiff.layout import NDTiffLayout
-from acqstream.integrity.facts import finish_stack
+from acqstream.integrity.changes import Change, Replace, apply_changes, finish_stack
 from acqstream.integrity.index_frames import RepairReport
 from acqstream.integrity.index_rebuild import Rebuilt, rebuild_index
 from acqstream.integrity.record_check import read_receipt
@@ -35,7 +36,7 @@ from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, DatasetState, rea
 from acqstream.model.state import AcquisitionState
 from acqstream.model.units import count_text
 from acqstream.storage.append_file import AppendFile
-from acqstream.storage.atomic import has_content, replace_file
+from acqstream.storage.atomic import has_content
 from acqstream.storage.disk import Disk, LocalDisk
 from acqstream.storage.dry_disk import DryDisk
 from acqstream.storage.lock import DirectoryLock
@@ -85,8 +86,8 @@ class _Repair:
             rebuilds = [self._rebuild(level, surviving) for level in self._levels]
             if self._signatures() != signatures and not self._force:
                 raise DatasetLocked(f"{self._container} changed while it was looked at: some program writes to it")
-            for rebuilt in rebuilds:
-                self._write(rebuilt, surviving)
+            changes = [change for rebuilt in rebuilds for change in self._changes(rebuilt, surviving)]
+            apply_changes(changes, self._disk)
         if cut is not None:
             self._add_recovery(*cut)
         elif is_writing:
@@ -192,22 +193,20 @@ class _Repair:
             return read_receipt(self._container / RECEIPT_NAME).stored
         return 0
 
-    def _write(self, rebuilt: Rebuilt, surviving: JournalContent | None) -> None:
+    def _changes(self, rebuilt: Rebuilt, surviving: JournalContent | None) -> Iterator[Change]:
         report = rebuilt.report
         if surviving is not None or self._state is not None:
-            report.finished_stacks = self._finish_stacks(rebuilt, surviving)
+            yield from self._finish_stacks(rebuilt, surviving)
         if not report.changed:
             return
-        index = os.path.join(report.folder, INDEX_NAME)
         if rebuilt.old is not None:
             backup = _backup_path(report.folder, rebuilt.old)
             report.backup = os.path.basename(backup)
-            replace_file(self._disk, backup, rebuilt.old)
-        replace_file(self._disk, index, rebuilt.new)
+            yield Replace(backup, rebuilt.old)
+        yield Replace(os.path.join(report.folder, INDEX_NAME), rebuilt.new)
 
-    def _finish_stacks(self, rebuilt: Rebuilt, surviving: JournalContent | None) -> list[str]:
+    def _finish_stacks(self, rebuilt: Rebuilt, surviving: JournalContent | None) -> Iterator[Change]:
         """End the page chain of our stack files, and cut them, where they have all their frames and nothing else."""
-        finished = []
         for name, stack in rebuilt.stacks.items():
             last = stack.last
             if last is None or stack.has_losses:
@@ -215,9 +214,9 @@ class _Repair:
             is_known = surviving is not None and not surviving.problem
             if not is_known and stack.data_end > last.end:
                 continue
-            if finish_stack(self._disk, os.path.join(rebuilt.report.folder, name), last.page, last.end):
-                finished.append(name)
-        return finished
+            if change := finish_stack(os.path.join(rebuilt.report.folder, name), last.page, last.end):
+                rebuilt.report.finished_stacks.append(name)
+                yield change
 
     def _end_writing(self) -> None:
         """The state of a dataset of ours that could not be recovered at first: its index is in order now."""

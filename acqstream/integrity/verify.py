@@ -19,7 +19,7 @@ from acqstream.errors import CorruptDataset, DatasetError, StorageError
 from acqstream.formats.check_report import CheckReport, FrameColumns, Problem
 from acqstream.formats.ndtiff.folders import read_records, record_path
 from acqstream.formats.registry import find_frame_format
-from acqstream.integrity.facts import KEPT_SUFFIX
+from acqstream.integrity.changes import KEPT_SUFFIX
 from acqstream.integrity.pixel_check import PixelCheck, ProvedPixels
 from acqstream.integrity.record_check import (
     JournalFacts,

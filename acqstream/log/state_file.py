@@ -75,8 +75,8 @@ class DatasetState:
         return DatasetState(spec.dataset_id, spec.name, running, "", now_text(), request, settings)
 
 
-def write_state(disk: Disk, folder: str, state: DatasetState) -> None:
-    """Replace the dataset's acqstream.json. Raises StorageError."""
+def state_bytes(state: DatasetState) -> bytes:
+    """The content of acqstream.json, changed now."""
     content = {
         "format": "acqstream",
         "version": 1,
@@ -90,7 +90,12 @@ def write_state(disk: Disk, folder: str, state: DatasetState) -> None:
         "settings": state.settings,
         "gaps": [dataclasses.asdict(gap) for gap in state.gaps],
     }
-    replace_file(disk, os.path.join(folder, STATE_NAME), dump_ascii(content))
+    return dump_ascii(content)
+
+
+def write_state(disk: Disk, folder: str, state: DatasetState) -> None:
+    """Replace the dataset's acqstream.json. Raises StorageError."""
+    replace_file(disk, os.path.join(folder, STATE_NAME), state_bytes(state))
 
 
 def remove_receipt(disk: Disk, folder: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.integrity.facts import KEPT_SUFFIX
+from acqstream.integrity.changes import KEPT_SUFFIX
 from acqstream.integrity.recover import recover
 from acqstream.storage.disk import LocalDisk
 from tests.faults.loop_disk import LoopDisk, why_not
