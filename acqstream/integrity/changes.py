@@ -5,7 +5,6 @@ A dataset is in order again, or the next recovery or repair does the rest, if a 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import struct
 from collections.abc import Iterable, Sequence
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 
 from acqstream.errors import StorageError
 from acqstream.formats.ndtiff.pages import StackPage
+from acqstream.log.state_file import remove_file
 from acqstream.storage.append_file import AppendFile
 from acqstream.storage.atomic import replace_file
 from acqstream.storage.disk import Disk
@@ -69,11 +69,7 @@ class Remove:
     path: str
 
     def apply(self, disk: Disk) -> None:
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                disk.unlink(self.path)
-        except OSError as error:
-            raise StorageError.wrap(error, self.path, "cannot remove") from error
+        remove_file(disk, self.path)
 
 
 @dataclass(frozen=True, slots=True)

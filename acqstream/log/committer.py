@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from acqstream.errors import StorageError
 from acqstream.formats.ndtiff.layout import NDTiffLayout, Page, Pages, index_pixel_type
 from acqstream.log import journal
-from acqstream.log.dataset_files import GrowingJournal
 from acqstream.log.group import Gap, Group
 from acqstream.log.journal import MAX_UNFORCED_BYTES, MAX_UNFORCED_ENTRIES
 from acqstream.log.space_gate import SpaceGate
@@ -70,7 +69,7 @@ class Committer:
         self,
         name: str,
         *,
-        files: tuple[GrowingJournal, AppendFile],
+        files: tuple[AppendFile, AppendFile],
         stacks: Stacks,
         layout: Callable[[], NDTiffLayout],
         durability: DurabilityMode,

@@ -98,12 +98,8 @@ def write_state(disk: Disk, folder: str, state: DatasetState) -> None:
     replace_file(disk, os.path.join(folder, STATE_NAME), state_bytes(state))
 
 
-def remove_receipt(disk: Disk, folder: str) -> None:
-    """Remove the receipt of a close or resumption that was cut short: an interrupted dataset has none.
-
-    Raises StorageError.
-    """
-    path = os.path.join(folder, RECEIPT_NAME)
+def remove_file(disk: Disk, path: str) -> None:
+    """Remove a file that may be missing. Raises StorageError."""
     try:
         disk.unlink(path)
     except FileNotFoundError:
