@@ -142,13 +142,13 @@ class _Rebuild:
     def _take_stack(self, name: str, rows: list[int]) -> StackState:
         file = ReadFile(self._folder / name)
         try:
-            salvage = walk_stack(file)
-            self._note_header(name, salvage)
+            facts = walk_stack(file)
+            self._note_header(name, facts)
             if self._knows_all:
-                salvage.losses.clear()  # the journal knows every frame: what else is torn was never published
-            state = StackState(salvage.data_end, has_losses=bool(salvage.losses))
-            self._losses.torn[name] = salvage.losses
-            pages = {found.page.pixels: found for found in salvage.pages}
+                facts.losses.clear()  # the journal knows every frame: what else is torn was never published
+            state = StackState(facts.data_end, has_losses=bool(facts.losses))
+            self._losses.torn[name] = facts.losses
+            pages = {found.page.pixels: found for found in facts.pages}
             # Pages, entries and journal records of one frame have the offset of its pixels in common.
             entries = self._choose_entries(rows, pages)
             records = self._records_of(_stack_order(name)[1])
@@ -157,11 +157,11 @@ class _Rebuild:
                 found, row = pages.get(offset), entries.get(offset, -1)
                 if offset in records:
                     is_taken = self._take_recorded(file, records[offset], found, row)
-                elif self._journal is not None and not self._was_published(salvage, found, row):
+                elif self._journal is not None and not self._was_published(facts, found, row):
                     self._losses.drop([row], "the journal does not know this frame")
                     continue
                 else:
-                    is_taken = self._take_unrecorded(file, salvage, found, row)
+                    is_taken = self._take_unrecorded(file, facts, found, row)
                 state.has_losses |= not is_taken
                 if is_taken:
                     state.last = found
@@ -185,21 +185,21 @@ class _Rebuild:
                 self._losses.drop([dropped], "another entry names the same pixels")
         return chosen
 
-    def _note_header(self, name: str, salvage: StackFacts) -> None:
-        self._summary = self._summary or salvage.summary
-        if salvage.header_problem:
-            text = f"{name}: {salvage.header_problem}"
-            if not salvage.pages:
+    def _note_header(self, name: str, facts: StackFacts) -> None:
+        self._summary = self._summary or facts.summary
+        if facts.header_problem:
+            text = f"{name}: {facts.header_problem}"
+            if not facts.pages:
                 text += "; other readers refuse a folder with such a file: move it elsewhere"
             self._report.notes.append(text)
-        elif not salvage.is_finished:
+        elif not facts.is_finished:
             self._report.notes.append(f"{name}: its writer did not finish it")
 
-    def _was_published(self, salvage: StackFacts, found: IntactPage | None, row: int) -> bool:
+    def _was_published(self, facts: StackFacts, found: IntactPage | None, row: int) -> bool:
         """A frame without a record; it was published if the journal lost its record."""
         if self._knows_all or found is None:
             return False
-        return salvage.is_finished or (row >= 0 and self._agrees(row, found))
+        return facts.is_finished or (row >= 0 and self._agrees(row, found))
 
     def _take_recorded(self, file: ReadFile, record: np.void, found: IntactPage | None, row: int) -> bool:
         """A frame of the journal; False if it is lost."""
@@ -233,7 +233,7 @@ class _Rebuild:
             return True
         return self._losses.add(name, offset, f"{DAMAGED_DIRECTORY}, and no entry tells its axes", row)
 
-    def _take_unrecorded(self, file: ReadFile, salvage: StackFacts, found: IntactPage | None, row: int) -> bool:
+    def _take_unrecorded(self, file: ReadFile, facts: StackFacts, found: IntactPage | None, row: int) -> bool:
         """A frame known from pages and old entries alone; False if it is lost."""
         name = file.path.name
         if found is None:
@@ -247,7 +247,7 @@ class _Rebuild:
         else:
             self._losses.drop([row], "does not agree with the page at its place")
             # In a file of a known layout the directory is wrong then, and so is the offset of the pixels.
-            if salvage.is_regular and not found.is_regular:
+            if facts.is_regular and not found.is_regular:
                 text = f"{DAMAGED_DIRECTORY}: it places the frame unlike the other pages"
                 self._losses.torn[name].append(Loss(found.page.directory, text))  # an old entry may tell where it is
                 return False

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.formats.ndtiff.entry_walk import walk_entries
-from acqstream.formats.ndtiff.index_entries import parse_entries
+from acqstream.formats.ndtiff.index_entries import MAX_NAME_BYTES, parse_entries
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, entry
 
 ENTRIES = [entry({"time": t, "channel": "µ"}, (200 * t + 8, 4, 3, 1, 0, 300, 9, 0)) for t in range(5)]
@@ -43,6 +44,14 @@ def test_zeros_in_the_middle_are_damage_and_at_the_end_are_not() -> None:
     found = walk_entries(ENTRIES[0] + bytes(5000) + ENTRIES[1] + bytes(9000))
     assert len(found) == 2
     assert found.damage == [(len(ENTRIES[0]), len(ENTRIES[0]) + 5000)]
+
+
+@pytest.mark.parametrize("name", ["", "x" * (MAX_NAME_BYTES + 1), "a\0b"])
+def test_an_entry_without_a_possible_name_is_damage(name: str) -> None:
+    bad = entry({"time": 9}, name=name)
+    found = walk_entries(ENTRIES[0] + bad + ENTRIES[1])
+    assert [found.entry(row) for row in range(len(found))] == ENTRIES[:2]
+    assert found.damage == [(len(ENTRIES[0]), len(ENTRIES[0]) + len(bad))]
 
 
 @given(st.binary(max_size=400), st.integers(0, len(INDEX)))

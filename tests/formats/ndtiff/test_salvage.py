@@ -70,6 +70,14 @@ def test_golden_pages_say_what_the_index_says(index: Path) -> None:
         assert len(found.losses) == (index.parents[1].name == "short_data")
 
 
+def test_a_first_offset_that_is_4_too_small_is_followed(tmp_path: Path) -> None:
+    path = stack(tmp_path)
+    (first,) = struct.unpack_from("<I", path.read_bytes(), 4)
+    overwrite(path, 4, struct.pack("<I", first - 4))
+    found = salvage(path)
+    assert (times(found), found.losses, found.is_finished) == ([0, 1, 2, 3], [], True)
+
+
 def test_versions_0_and_1_are_refused() -> None:
     with pytest.raises(UnsupportedFeature, match="versions 0 and 1"):
         salvage(next((GOLDEN / "v1_0_uint16").rglob("*.tif")))
