@@ -2,7 +2,7 @@
 
 An index entry was written after its stack was forced and its journal record written. So every entry that agrees with
 its record is good, from the first one on. From the first that does not, or the first damaged record on, each frame is
-settled by itself (settlement.py). Everything after the last published frame is cut. Pixels are never rewritten. Order
+settled by itself (`settlement`). Everything after the last published frame is cut. Pixels are never rewritten. Order
 of steps: stacks, index, journal, state; records that only the index proves are written before it. After a crash in
 between the next recovery resumes.
 
