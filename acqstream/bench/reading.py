@@ -33,7 +33,7 @@ from acqstream.bench.measurement import (
 )
 from acqstream.bench.workload import workload_of
 from acqstream.dataset.dataset import open_dataset
-from acqstream.formats.ndtiff.index import INDEX_NAME
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.formats.ndtiff.layout import NDTiffLayout
 from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.storage.platform.capabilities import drop_from_cache

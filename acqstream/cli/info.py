@@ -239,7 +239,7 @@ def describe(dataset: Dataset) -> DatasetInfo:
 def _sentence_of(dataset: Dataset) -> str:
     """How its run ended, by its receipt; empty without one."""
     from acqstream.formats.ndtiff.folders import container_of
-    from acqstream.integrity.verification.receipt_check import read_receipt
+    from acqstream.integrity.record_check import read_receipt
     from acqstream.log.state_file import RECEIPT_NAME
     from acqstream.mirrors.mirror_results import starting_text
     from acqstream.storage.files.url_path import is_remote

@@ -14,8 +14,8 @@ from acqstream.model.units import count_text, size_text
 
 if TYPE_CHECKING:
     from acqstream.formats.check_report import Problem
-    from acqstream.integrity.verification.chunk_check import ChunkVerification
-    from acqstream.integrity.verification.dataset_check import Verification
+    from acqstream.integrity.container_proof import ChunkVerification
+    from acqstream.integrity.verify import Verification
     from acqstream.model.receipt import MissingFrames
     from acqstream.model.view_spec import MirrorResult
 
@@ -37,8 +37,8 @@ def verify(
     """
     from acqstream.formats.chunk_format import ChunkFormat
     from acqstream.formats.registry import find_format
-    from acqstream.integrity.verification.chunk_check import ChunkVerification, verify_chunks
-    from acqstream.integrity.verification.dataset_check import verify as verify_dataset
+    from acqstream.integrity.container_proof import ChunkVerification, verify_chunks
+    from acqstream.integrity.verify import verify as verify_dataset
     from acqstream.storage.files.boundary import following_links
 
     with progress_bar() as bar:

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError, ConfigError, CorruptDataset, FileMissing, StorageError
-from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
-from acqstream.formats.ndtiff.layout import INDEX_NAME
-from acqstream.formats.ndtiff.mirror_records import read_record, record_key
-from acqstream.integrity.recovery import RecoveryReport, recover
+from acqstream.formats.ndtiff.folders import FULL_RESOLUTION, read_record, record_key
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
+from acqstream.integrity.recover import RecoveryReport, recover
 from acqstream.log import journal
 from acqstream.log.state_file import STATE_NAME, DatasetState, read_state
 from acqstream.mirrors.view_kinds import folder_of

@@ -28,9 +28,9 @@ from acqstream.errors import (
     ProtocolError,
     StorageError,
 )
-from acqstream.integrity.recovery import is_in_order, recover
-from acqstream.log.followers import Followers
+from acqstream.integrity.recover import is_in_order, recover
 from acqstream.log.log import Log
+from acqstream.log.recent_frames import Followers
 from acqstream.log.state_file import DatasetState, read_receipt, read_state
 from acqstream.mirrors.chunk_plan import Budget, has_separate_tiles
 from acqstream.mirrors.view_kinds import check_request, check_view, mirror_format

@@ -17,7 +17,7 @@ from typing import Any
 from acqstream.daemon.child_process import ChildSupervisor, InvalidReport, WorkerProcess, exit_text, replaced_hint
 from acqstream.daemon.shared_memory_server import ProducerMemory
 from acqstream.daemon.view_job import ViewJob
-from acqstream.log.recent_groups import GroupTable, address_of
+from acqstream.log.recent_frames import GroupTable, address_of
 from acqstream.model.status import ViewProcessStatus
 from acqstream.model.view_spec import PYRAMID_KIND, MirrorResult, ViewSpec
 from acqstream.storage.handover import orders_unavailable_reason

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.description.channels import CHANNEL, ChannelLook
-from acqstream.formats.ndtiff.mirror_records import read_records
+from acqstream.formats.ndtiff.folders import read_records
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.frames.frame_description import FrameLooks
 from acqstream.frames.frame_region import FrameLevel

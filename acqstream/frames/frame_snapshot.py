@@ -17,7 +17,7 @@ from acqstream.arrays.array_plan import ArrayPlan, announced_size, growing_axis,
 from acqstream.arrays.frame_array import FrameArray, axis_plans, frame_array
 from acqstream.arrays.mosaic import Canvas, Side
 from acqstream.errors import DatasetError
-from acqstream.formats.ndtiff.columns import GrowingArray
+from acqstream.formats.ndtiff.frame_table import GrowingArray
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.frames.frame_indices import FramePlaces
 from acqstream.model.axes import COLUMN, ROW, TILE_AXES, AxisValue

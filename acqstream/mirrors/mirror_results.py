@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from acqstream.errors import ConfigError, CorruptDataset, StorageError
-from acqstream.formats.ndtiff.mirror_records import VIEW_SUFFIX, read_records, record_key
+from acqstream.formats.ndtiff.folders import VIEW_SUFFIX, read_records, record_key
 from acqstream.log.state_file import DatasetState, read_state
 from acqstream.mirrors.view_kinds import folder_of
 from acqstream.model.daemon_note import STARTING, parse_daemon_note

@@ -41,7 +41,7 @@ from acqstream.codecs import blosc
 from acqstream.errors import AcqStreamError
 from acqstream.formats.registry import CHUNK_FORMATS, chunk_format
 from acqstream.grid.kernels import kernels_name
-from acqstream.log.recent_groups import RecentGroups
+from acqstream.log.recent_frames import RecentGroups
 from acqstream.mirrors.due_queue import DueQueue
 from acqstream.mirrors.view_kinds import folder_of
 from acqstream.mirrors.view_maker import view_maker

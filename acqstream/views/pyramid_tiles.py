@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import DatasetError
-from acqstream.formats.ndtiff.placement import align_up
+from acqstream.formats.ndtiff.layout import align_up
 from acqstream.model.axes import AxisValue
 from acqstream.model.frame_header import PixelType
 from acqstream.views.memory_ahead import MemoryAhead

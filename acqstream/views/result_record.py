@@ -1,4 +1,4 @@
-"""Records the state of a view in the folder of its dataset, see `acqstream.formats.ndtiff.mirror_records`."""
+"""Records the state of a view in the folder of its dataset, see `acqstream.formats.ndtiff.folders`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from acqstream.errors import DiskFull, StorageError
-from acqstream.formats.ndtiff.mirror_records import (
+from acqstream.formats.ndtiff.folders import (
     VIEW_SUFFIX,
     encode_record,
     read_record,

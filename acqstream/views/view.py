@@ -25,7 +25,7 @@ from acqstream.errors import (
 )
 from acqstream.formats.ndtiff.folders import container_of
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
-from acqstream.log.recent_groups import RecentGroups
+from acqstream.log.recent_frames import RecentGroups
 from acqstream.model.units import count_text
 from acqstream.model.view_spec import MAX_REASON_CHARACTERS, MirrorResult, MirrorState
 from acqstream.storage.files.disk import Disk, LocalDisk

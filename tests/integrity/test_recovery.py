@@ -16,7 +16,7 @@ import acqstream
 from acqstream.daemon import crash_recovery
 from acqstream.daemon.crash_recovery import recover_all
 from acqstream.errors import CorruptDataset, StorageError
-from acqstream.integrity.recovery import RecoveryReport, recover
+from acqstream.integrity.recover import RecoveryReport, recover
 from acqstream.log import journal
 from acqstream.log.state_file import read_state, write_state
 from acqstream.model.state import AcquisitionState

@@ -15,7 +15,7 @@ from acqstream.cli.main import main
 from acqstream.cli.output import ExitCode, exit_code_of
 from acqstream.client.connector import Transport
 from acqstream.errors import DiskFull, StorageError
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.integrity.verify import verify
 from tests.faults.loop_disk import TRIAL_BYTES, LoopDisk, why_not
 from tests.live.daemon_process import DaemonProcess
 from tests.live.small_disk import small_disk

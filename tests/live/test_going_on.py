@@ -20,8 +20,8 @@ import acqstream
 from acqstream.client import run as run_module
 from acqstream.client.daemon_requests import fetch_status
 from acqstream.client.run import Run
-from acqstream.formats.ndtiff.index import parse_entries
-from acqstream.integrity.recovery import recover
+from acqstream.formats.ndtiff.index_entries import parse_entries
+from acqstream.integrity.recover import recover
 from acqstream.log import journal
 from acqstream.log.journal_file import read_journal
 from tests.host_system import needs_sockets_to_close

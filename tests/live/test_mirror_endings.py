@@ -20,7 +20,7 @@ import acqstream
 from acqstream.cli.output import ExitCode
 from acqstream.client.daemon_requests import fetch_status
 from acqstream.client.run import Run
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.integrity.verify import verify
 from acqstream.mirrors.dataset_end import DatasetEnd, wait_for_end
 from acqstream.mirrors.mirror_results import mirror_results
 from tests.live.daemon_process import DaemonProcess

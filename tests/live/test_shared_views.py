@@ -15,7 +15,7 @@ import acqstream
 from acqstream.client.daemon_requests import fetch_status
 from acqstream.client.run import Run
 from acqstream.errors import AcquisitionRefused
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.integrity.verify import verify
 from acqstream.model.status import ViewStatus
 from acqstream.storage.platform import memory_listener
 from acqstream.views.checkpoint import read_checkpoint, view_folder

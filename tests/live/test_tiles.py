@@ -14,7 +14,7 @@ import acqstream
 from acqstream.client.run import Run
 from acqstream.errors import AcquisitionRefused, FrameRefused
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.integrity.verify import verify
 from acqstream.simulate import pattern
 from acqstream.simulate.axes_counter import TileScan
 from tests.live.daemon_process import DaemonProcess

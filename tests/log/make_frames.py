@@ -118,5 +118,5 @@ def log_threads() -> list[str]:
 
 def wait_for(log: Log, condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
     """Until something holds that changes with the log's cursors or state."""
-    with log._state.changed:
-        until_notified(log._state.changed, condition, "a cursor or state of the log", timeout_s)
+    with log._parts.state.changed:
+        until_notified(log._parts.state.changed, condition, "a cursor or state of the log", timeout_s)

@@ -10,7 +10,7 @@ import xxhash
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.integrity.verify import verify
 from acqstream.log import frame_keys
 from acqstream.log.frame_keys import FrameKeys
 from acqstream.log.group import Group

@@ -14,7 +14,7 @@ from acqstream.bench.comparison import Bench, BenchSettings, Observer, started_b
 from acqstream.bench.measurement import BenchReport, Figures, Measurement, Table, UsageMeter, measurement_from
 from acqstream.bench.producer import BenchDaemon, send, transport_absent, transports_of
 from acqstream.bench.workload import POOL_BYTES, Workload, workload_of
-from acqstream.formats.ndtiff.index import INDEX_NAME
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.log.journal import JOURNAL_NAME
 
 ON_PAPER_FRAMES = 100_000_000
