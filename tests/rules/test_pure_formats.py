@@ -124,7 +124,7 @@ def test_chunk_formats_see_places_only() -> None:
 def test_every_chunk_format_with_a_layout_has_the_same_names() -> None:
     for folder in FORMATS:
         names = {path.stem for path in folder.glob("*.py")}
-        assert {*PURE, "opening", "check", "options"} <= names, folder
+        assert {*PURE, "opening", "check"} <= names, folder
 
 
 def test_the_engine_of_mirrors_sees_stores_only() -> None:

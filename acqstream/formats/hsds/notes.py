@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.array_note import note_of_array, note_of_level, plain_value, read_array, read_level
+from acqstream.formats.array_options import MAX_LEVELS
 from acqstream.formats.hsds.hdf_type import parse_type, type_to_json
 from acqstream.formats.hsds.object_id import MAX_NDIM
-from acqstream.formats.hsds.options import COMPRESSIONS, MAX_LEVELS, Compression
+from acqstream.formats.hsds.options import COMPRESSIONS, Compression
 from acqstream.formats.hsds.plan import MAX_CHUNK_BYTES
 from acqstream.model.fields import Fields
 from acqstream.storage.json_file import parse_fields

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from acqstream.errors import ConfigError
+from acqstream.formats.array_options import OptionReader
 
 Pixels = Literal["reference", "copy"]
 Compression = Literal["lz4", "zstd", "zlib", "none"]
 
 PIXELS: tuple[Pixels, ...] = get_args(Pixels)
 COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
-MAX_LEVELS = 16
-DEFAULT_COMPRESSION: Compression = "lz4"
 _MAX_CHUNK_ITEMS = 2**28
 
 
@@ -28,7 +27,7 @@ class HsdsOptions:
     """
 
     pixels: Pixels = "reference"
-    compression: Compression = DEFAULT_COMPRESSION
+    compression: Compression = "lz4"
     chunks: tuple[int, int, int] | None = None
     levels: int | None = None
 
@@ -40,41 +39,15 @@ def parse_options(given: Mapping[str, object]) -> HsdsOptions:
 
     Raises ConfigError naming the option and what was expected.
     """
-    known = ("pixels", "compression", "chunks", "levels")
-    for name in given:
-        if name not in known:
-            raise ConfigError(f"HSDS has no option {name!r}, only {', '.join(known)}")
-    others = [name for name in known[1:] if name in given]
-    pixels = given.get("pixels", "copy" if others else "reference")
-    compression = given.get("compression", DEFAULT_COMPRESSION)
-    if pixels not in PIXELS:
-        raise ConfigError(f"HSDS pixels are {pixels!r:.80}, expected one of {', '.join(PIXELS)}")
+    names = ("pixels", "compression", "chunks", "levels")
+    options = OptionReader("HSDS", given, names)
+    others = [name for name in names[1:] if name in given]
+    pixels = options.choice("pixels", PIXELS, "copy" if others else "reference", verb="are")
     if pixels == "reference" and others:
         raise ConfigError(f'HSDS {others[0]} needs chunks of its own: expected pixels "copy", found "reference"')
-    if compression not in COMPRESSIONS:
-        raise ConfigError(f"HSDS compression is {compression!r:.80}, expected one of {', '.join(COMPRESSIONS)}")
     return HsdsOptions(
         pixels=pixels,
-        compression=compression,
-        chunks=_chunks(given.get("chunks", "auto")),
-        levels=_levels(given.get("levels", "auto")),
+        compression=options.choice("compression", COMPRESSIONS),
+        chunks=options.chunks(max_items=_MAX_CHUNK_ITEMS),
+        levels=options.levels(),
     )
-
-
-def _chunks(given: object) -> tuple[int, int, int] | None:
-    if given == "auto":
-        return None
-    if isinstance(given, list | tuple) and len(given) == 3 and all(type(size) is int and size > 0 for size in given):
-        z, y, x = given
-        if z * y * x <= _MAX_CHUNK_ITEMS:
-            return z, y, x
-    expected = f'"auto" or three positive integers, the extents in z, y, x, of at most {_MAX_CHUNK_ITEMS} items'
-    raise ConfigError(f"HSDS chunks are {given!r:.80}, expected {expected}")
-
-
-def _levels(given: object) -> int | None:
-    if given == "auto":
-        return None
-    if type(given) is int and 0 < given <= MAX_LEVELS:
-        return given
-    raise ConfigError(f'HSDS levels are {given!r:.80}, expected "auto" or 1 to {MAX_LEVELS}')

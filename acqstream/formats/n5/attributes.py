@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from acqstream.errors import CorruptDataset, UnsupportedFeature
-from acqstream.formats.n5.compression import TYPES
+from acqstream.formats.compression import N5_COMPRESSION
 from acqstream.model.fields import Fields
 from acqstream.storage.json_file import parse_json
 
@@ -128,6 +128,7 @@ def _compression_type(attributes: Mapping[str, Any], path: str) -> str:
     if not isinstance(name, str):
         text = f"compression is {found!r:.80}, expected an object with a type"
         raise CorruptDataset(text, path=path)
-    if name not in TYPES:
-        raise UnsupportedFeature(f"{path}: unknown compression {name!r:.80}, expected one of {', '.join(TYPES)}")
+    if name not in N5_COMPRESSION.kinds:
+        known = ", ".join(N5_COMPRESSION.kinds)
+        raise UnsupportedFeature(f"{path}: unknown compression {name!r:.80}, expected one of {known}")
     return name

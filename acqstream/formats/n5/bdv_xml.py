@@ -14,8 +14,8 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.axis_order import TILE_AXES
 from acqstream.arrays.frame_space import Place
 from acqstream.errors import CorruptDataset
-from acqstream.formats.n5.axes import COMPONENT
-from acqstream.formats.n5.members import TIME, Numbering, setup_number
+from acqstream.formats.array_members import Numbering
+from acqstream.formats.n5.member_folders import COMPONENT, TIME, setup_number
 
 SUFFIX = ".xml"
 _FORMAT = "bdv.n5"

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from acqstream.arrays.array_spec import ArraySpec
+from acqstream.formats.array_members import Numbering
 from acqstream.formats.n5 import notes, space
 from acqstream.formats.n5.attributes import ATTRIBUTES_NAME, VERSION, VERSION_KEY, dtype_name, to_json
-from acqstream.formats.n5.members import Numbering, folder_axes, group_folder, level_folder
-from acqstream.formats.n5.options import N5Options
+from acqstream.formats.n5.member_folders import N5Options, folder_axes, group_folder, level_folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ a number (c0, c1, ...) are positions along an axis.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from acqstream.formats.n5.folders import (
     read_attributes,
     readable_attributes,
 )
-from acqstream.formats.n5.members import AXES_BY_PREFIX, folder_axes, group_folder, level_folder, members
+from acqstream.formats.n5.member_folders import AXES_BY_PREFIX, folder_axes, group_folder, level_folder
 from acqstream.formats.n5.notes import Notes, parse_notes
 from acqstream.storage.read_place import ReadPlace
 
@@ -93,7 +94,7 @@ class NotedGroups:
 
     def positions(self) -> Iterator[Position]:
         """All inside the shape."""
-        return members(self.notes.layout, self.notes.axes, self.notes.shape)
+        return itertools.product(*map(range, self.shape))
 
 
 @dataclass(frozen=True, slots=True)

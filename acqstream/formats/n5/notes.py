@@ -12,9 +12,9 @@ from typing import Any, get_args
 import numpy as np
 
 from acqstream.arrays.array_spec import ArraySpec
+from acqstream.formats.array_members import Numbering
 from acqstream.formats.array_note import note_of_array, note_of_level, read_meaning
-from acqstream.formats.n5.members import Numbering, has_too_many
-from acqstream.formats.n5.options import Layout
+from acqstream.formats.n5.member_folders import Layout, has_too_many
 from acqstream.model.finite_number import finite_number
 
 KEY = "acqstream"

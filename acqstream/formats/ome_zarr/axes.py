@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from acqstream.arrays.axis_order import TIME, Z
 from acqstream.errors import ConfigError
+from acqstream.formats.level_plan import PLANE
 
 CHANNEL = "channel"
 SAMPLE = "c"  # colour samples of RGB
-PLANE = ("y", "x")
 _NAMES = {TIME: ("t", "time"), CHANNEL: ("c", "channel"), SAMPLE: ("c", "channel")}
 
 
@@ -41,35 +41,3 @@ def split_axes(axes: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def image_axis(name: str) -> ImageAxis:
     """The axis of an image in the words of the format."""
     return ImageAxis(*_NAMES.get(name, (name, "space")))
-
-
-def image_number(member: Sequence[int], sizes: Sequence[int]) -> int:
-    """The number of an image by its place along the separating axes.
-
-    sizes are planned ones. If all but the first are known, images are numbered in rows, the last axis fastest. Else by
-    the bits of their places taken in turn, the last axis lowest: these numbers depend on no size, and leave gaps.
-    """
-    number = 0
-    if all(sizes[1:]):
-        for at, size in zip(member, sizes, strict=True):
-            number = number * size + at
-        return number
-    for bit in range(max((at.bit_length() for at in member), default=0)):
-        for place, at in enumerate(reversed(member)):
-            number |= (at >> bit & 1) << (bit * len(member) + place)
-    return number
-
-
-def member_of(number: int, sizes: Sequence[int]) -> tuple[int, ...]:
-    """The inverse of `image_number`."""
-    places = [0] * len(sizes)
-    if all(sizes[1:]):
-        for axis in range(len(sizes) - 1, 0, -1):
-            number, places[axis] = divmod(number, sizes[axis])
-        if sizes:
-            places[0] = number
-        return tuple(places)
-    for bit in range(number.bit_length()):
-        place = len(sizes) - 1 - bit % len(sizes)
-        places[place] |= (number >> bit & 1) << (bit // len(sizes))
-    return tuple(places)

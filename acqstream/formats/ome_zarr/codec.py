@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from acqstream.codecs.sizes import Data
 from acqstream.errors import CorruptDataset
-from acqstream.formats.ome_zarr.compression import Compressor
+from acqstream.formats.compression import Compressor
 
 _SPARE_BYTES = 65536  # what a compressed chunk of few bytes may have besides
 

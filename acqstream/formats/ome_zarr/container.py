@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import CorruptDataset, DatasetError
-from acqstream.formats.ome_zarr.axes import PLANE, SAMPLE, split_axes
+from acqstream.formats.level_plan import PLANE
+from acqstream.formats.ome_zarr.axes import SAMPLE, split_axes
 from acqstream.formats.ome_zarr.chunk_store import ChunkStore, IndexCache
 from acqstream.formats.ome_zarr.image_folders import ImageFolders
 from acqstream.formats.ome_zarr.notes import Note, has_note, parse_note

@@ -11,7 +11,7 @@ from functools import cached_property
 from acqstream.arrays.array_spec import Position
 from acqstream.arrays.axis_order import POSITION
 from acqstream.errors import ConfigError
-from acqstream.formats.ome_zarr.axes import image_number, member_of
+from acqstream.formats.array_members import member_number, number_after, numbered_member, numbering_of
 
 
 @dataclass(frozen=True)
@@ -32,24 +32,25 @@ class ImageFolders:
             return ()
         well = self.well(member)
         if not well:
-            return (str(image_number(member, self.planned)),)
+            return (str(_number(member, self.planned)),)
         others = self._without_position(member)
-        field = image_number((self._ranks[member[self._at]], *others), (0, *self._others))
+        field = _number((self._ranks[member[self._at]], *others), (0, *self._others))
         return (*well.split("/"), str(field))
 
     def member(self, parts: Sequence[str]) -> Position | None:
         """The inverse of `parts`; None for other folders."""
         if not parts:
             return None if self.axes else ()
-        if not (self.axes and parts[-1].isascii() and parts[-1].isdecimal() and len(parts[-1]) < 20):
+        number = number_after("", parts[-1])
+        if number is None or not self.axes:
             return None
         if len(parts) == 1:
-            found: Position = member_of(int(parts[0]), self.planned)
+            found: Position = _member(number, self.planned)
         elif not self.wells:
             return None
         else:
             positions = self._positions.get("/".join(parts[:-1]), ())
-            rank, *others = member_of(int(parts[-1]), (0, *self._others))
+            rank, *others = _member(number, (0, *self._others))
             if rank >= len(positions):
                 return None
             found = (*others[: self._at], positions[rank], *others[self._at :])
@@ -106,6 +107,14 @@ class ImageFolders:
             for rank, position in enumerate(positions):
                 ranks[position] = rank
         return ranks
+
+
+def _number(member: Sequence[int], sizes: Sequence[int]) -> int:
+    return member_number(member, sizes, numbering_of(sizes))
+
+
+def _member(number: int, sizes: Sequence[int]) -> Position:
+    return numbered_member(number, sizes, numbering_of(sizes))
 
 
 def has_fields(axes: Sequence[str], planned: Sequence[int]) -> bool:

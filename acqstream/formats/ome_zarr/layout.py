@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.arrays.axis_order import POSITION
 from acqstream.errors import ConfigError, CorruptDataset, DatasetExists
+from acqstream.formats.array_members import has_too_many
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, InPlace, Plan
 from acqstream.formats.ome_zarr import documents as docs
 from acqstream.formats.ome_zarr.axes import image_axis
@@ -30,7 +31,6 @@ from acqstream.formats.ome_zarr.codec import ChunkCodecs
 from acqstream.formats.ome_zarr.image_folders import ImageFolders, has_fields
 from acqstream.formats.ome_zarr.notes import KEY, Note, has_note, note_to_json, parse_note
 from acqstream.formats.ome_zarr.options import OmeZarrOptions
-from acqstream.formats.ome_zarr.plan import has_too_many
 from acqstream.formats.ome_zarr.shard_index import MISSING, IndexCodec
 from acqstream.formats.ome_zarr.wells import planned_wells, plate_metadata, well_metadata
 from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
@@ -242,7 +242,7 @@ class OmeZarrLayout(ChunkLayout):
     def check_growth(self, shape: Sequence[int]) -> None:
         """See ChunkLayout."""
         members = len(self.plan.member_axes)
-        if has_too_many(shape, members):
+        if has_too_many(shape[:members]):
             raise ConfigError(f"OME-Zarr: {', '.join(self.plan.member_axes)} of {tuple(shape)} are too many images")
         self.folders.check(shape[:members])
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError
+from acqstream.formats.array_members import MAX_MEMBERS, has_too_many
 from acqstream.formats.array_note import note_of_array, note_of_level, read_array, read_level
 from acqstream.formats.ome_zarr.axes import split_axes
 from acqstream.formats.ome_zarr.image_folders import ImageFolders, has_fields
 from acqstream.formats.ome_zarr.options import OmeZarrOptions, parse_options
-from acqstream.formats.ome_zarr.plan import MAX_IMAGES, has_too_many
 from acqstream.formats.ome_zarr.wells import is_well
 from acqstream.formats.ome_zarr.zarr_json import DTYPES, MAX_NDIM
 from acqstream.model.fields import Fields
@@ -92,13 +92,13 @@ def parse_note(attributes: Fields) -> Note:
 def _folders(fields: Fields, members: tuple[str, ...]) -> ImageFolders:
     planned = fields.integers("planned", len(members))
     wells = fields.texts("wells") if "wells" in fields else ()
-    if wells and not (has_fields(members, planned) and len(wells) <= MAX_IMAGES and all(map(is_well, wells))):
+    if wells and not (has_fields(members, planned) and len(wells) <= MAX_MEMBERS and all(map(is_well, wells))):
         raise fields.wrong("wells", 'paths such as "A/1", one for each position')
     return ImageFolders(members, planned, wells)
 
 
 def _level(level: Fields, array: ArraySpec, members: int) -> ArraySpec:
     found = read_level(level, array)
-    if has_too_many(found.shape, members):
+    if has_too_many(found.shape[:members]):
         raise level.wrong("shape", "at most a million images")
     return found

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from acqstream.errors import ConfigError
-from acqstream.formats.ome_zarr.compression import Compressor, parse_option
+from acqstream.formats.array_options import OptionReader
+from acqstream.formats.compression import ZARR_COMPRESSION, Compressor
 
-MAX_LEVELS = 16
 DEFAULT_CHUNKS = (1, 512, 512)
 DEFAULT_COMPRESSION = "blosc"
-_KNOWN = ("compression", "chunks", "shards", "levels", "plate")
 _MAX_CHUNK_ITEMS = 2**28
 
 
@@ -47,7 +45,7 @@ class OmeZarrOptions:
     def to_json(self) -> dict[str, Any]:
         """The options in our note."""
         return {
-            "compression": self.compression.option(),
+            "compression": self.compression.to_json(),
             "chunks": [*self.chunks],
             "shards": self.is_sharded,
             "levels": "auto" if self.levels is None else self.levels,
@@ -60,40 +58,11 @@ def parse_options(given: Mapping[str, object]) -> OmeZarrOptions:
 
     Raises ConfigError naming the option and what was expected.
     """
-    for name in given:
-        if name not in _KNOWN:
-            raise ConfigError(f"OME-Zarr has no option {name!r}, only {', '.join(_KNOWN)}")
+    options = OptionReader("OME-Zarr", given, ("compression", "chunks", "shards", "levels", "plate"))
     return OmeZarrOptions(
-        compression=parse_option(given.get("compression", DEFAULT_COMPRESSION)),
-        chunks=_chunks(given.get("chunks", "auto")),
-        is_sharded=_flag(given, "shards"),
-        levels=_levels(given.get("levels", "auto")),
-        is_plate=_flag(given, "plate"),
+        compression=ZARR_COMPRESSION.parse(given.get("compression", DEFAULT_COMPRESSION)),
+        chunks=options.chunks(max_items=_MAX_CHUNK_ITEMS) or DEFAULT_CHUNKS,
+        is_sharded=options.flag("shards"),
+        levels=options.levels(),
+        is_plate=options.flag("plate"),
     )
-
-
-def _flag(given: Mapping[str, object], name: str) -> bool:
-    """An option that is true unless it is turned off."""
-    value = given.get(name, True)
-    if not isinstance(value, bool):
-        raise ConfigError(f"OME-Zarr {name} is {value!r:.80}, expected true or false")
-    return value
-
-
-def _chunks(given: object) -> tuple[int, int, int]:
-    if given == "auto":
-        return DEFAULT_CHUNKS
-    if isinstance(given, list | tuple) and len(given) == 3 and all(type(size) is int and size > 0 for size in given):
-        z, y, x = given
-        if z * y * x <= _MAX_CHUNK_ITEMS:
-            return z, y, x
-    expected = f'"auto" or three positive integers, the extents in z, y, x, of at most {_MAX_CHUNK_ITEMS} items'
-    raise ConfigError(f"OME-Zarr chunks are {given!r:.80}, expected {expected}")
-
-
-def _levels(given: object) -> int | None:
-    if given == "auto":
-        return None
-    if type(given) is int and 0 < given <= MAX_LEVELS:
-        return given
-    raise ConfigError(f'OME-Zarr levels are {given!r:.80}, expected "auto" or 1 to {MAX_LEVELS}')

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from acqstream.errors import UnsupportedFeature
+from acqstream.formats.compression import ZARR_CODECS, ZARR_COMPRESSION, Compressor
 from acqstream.formats.ome_zarr.codec import ChunkCodecs, known_sizes
-from acqstream.formats.ome_zarr.compression import Compressor, read_compressor
 from acqstream.formats.ome_zarr.shard_index import IndexCodec
 from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
 from acqstream.model.fields import Fields
@@ -62,7 +62,7 @@ def array_document(array: ZarrArray) -> dict[str, Any]:
     endian: dict[str, Any] = {"name": "bytes"}
     if item_bytes > 1:
         endian["configuration"] = {"endian": "big" if array.codecs.dtype.byteorder == ">" else "little"}
-    codecs = [endian, *(compressor.to_json(item_bytes) for compressor in array.codecs.compressors)]
+    codecs = [endian, *(_codec_json(one, item_bytes) for one in array.codecs.compressors)]
     if array.shard_shape:
         index_codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
         configuration = {"chunk_shape": [*array.chunk_shape], "codecs": codecs, "index_codecs": index_codecs}
@@ -108,6 +108,25 @@ def parse_array(content: bytes, where: str) -> ZarrArray:
         dimension_names=_dimension_names(fields, len(shape)) if names is not None else ("",) * len(shape),
         attributes=fields.mapping("attributes"),
     )
+
+
+def read_compressor(
+    name: str, configuration: Mapping[str, Any], where: str, known: tuple[str, ...] = ZARR_CODECS
+) -> Compressor:
+    """A codec of an array that is read. Raises UnsupportedFeature for one that is not among the known ones."""
+    if name not in known:
+        raise UnsupportedFeature(f"{where}: codec {name!r:.60}; acqstream decodes {', '.join(known)}")
+    return ZARR_COMPRESSION.compressor(name, dict(configuration))
+
+
+def _codec_json(compressor: Compressor, item_bytes: int) -> dict[str, Any]:
+    """A codec as it stands in `zarr.json`. Each `configuration` is written with all its keys."""
+    configuration = dict(compressor.parameters)
+    if compressor.name == "blosc":
+        configuration["typesize"] = item_bytes
+    if compressor.name == "zstd":
+        configuration["checksum"] = False
+    return {"name": compressor.name, "configuration": configuration}
 
 
 def _check_members(fields: Fields, where: str) -> None:

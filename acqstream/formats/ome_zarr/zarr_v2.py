@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from acqstream.errors import UnsupportedFeature
+from acqstream.formats.compression import ZARR_V2_CODECS, Compressor
 from acqstream.formats.ome_zarr.codec import ChunkCodecs
-from acqstream.formats.ome_zarr.compression import Compressor, read_compressor
 from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
-from acqstream.formats.ome_zarr.zarr_json import DTYPES, MAX_CHUNK_BYTES, MAX_NDIM
+from acqstream.formats.ome_zarr.zarr_json import DTYPES, MAX_CHUNK_BYTES, MAX_NDIM, read_compressor
 from acqstream.model.fields import Fields
 from acqstream.storage.json_file import parse_fields
 
@@ -73,7 +73,7 @@ def _compressor(fields: Fields, where: str) -> tuple[Compressor, ...]:
     if fields.values.get("compressor") is None:
         return ()
     values = fields.child("compressor")
-    return (read_compressor(values.text("id"), {}, where, is_v2=True),)
+    return (read_compressor(values.text("id"), {}, where, ZARR_V2_CODECS),)
 
 
 def _fill(fields: Fields, dtype: np.dtype[np.generic]) -> Any:

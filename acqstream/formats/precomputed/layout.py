@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.codecs.images import JPEG_CHANNELS, MAX_JPEG_SIDE, PNG_CHANNELS, load_pillow
 from acqstream.errors import ConfigError, DatasetExists, UnsupportedFeature
+from acqstream.formats.array_members import has_too_many
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, Plan
+from acqstream.formats.level_plan import chunk_shape, reduced_levels
 from acqstream.formats.precomputed import compressed_segmentation
 from acqstream.formats.precomputed.chunk_files import chunk_name, parse_chunk_name
 from acqstream.formats.precomputed.codec import JPEG_DTYPES, PNG_DTYPES, decode_chunk, encode_chunk, max_chunk_bytes
@@ -27,19 +29,16 @@ from acqstream.formats.precomputed.documents import block_of, scale_folder, volu
 from acqstream.formats.precomputed.info import INFO_NAME, MAX_CHUNK_BYTES, WRITTEN_DTYPES, encode_info
 from acqstream.formats.precomputed.members import (
     COMPONENT,
-    MAX_MEMBERS,
     is_single,
     member_count,
     member_folder,
-    member_total,
     parse_member_folder,
     stored_axes,
 )
 from acqstream.formats.precomputed.notes import NOTE_NAME, ContainerNote, encode_note, is_note, parse_note
-from acqstream.formats.precomputed.options import DEFAULT_QUALITY, MAX_LEVELS, Encoding, PrecomputedOptions
+from acqstream.formats.precomputed.options import DEFAULT_QUALITY, Encoding, PrecomputedOptions
 from acqstream.formats.precomputed.shard_slots import ShardSlots
 
-_SMALLEST_LEVEL = 512  # pixels: without a count there are levels until a plane fits into this
 _SPARE_BYTES = 65536
 _VOXEL_MEMORY = 160  # bytes that encoding a voxel as compressed segmentation takes at most, padding included
 
@@ -116,7 +115,7 @@ class PrecomputedLayout(ChunkLayout):
     def check_growth(self, shape: Sequence[int]) -> None:
         """See ChunkLayout."""
         axes, step = self.plan.full.axes, self.plan.full.chunk_shape[-3]
-        if member_total(axes, shape) > MAX_MEMBERS:
+        if has_too_many(shape[: self._leading]):
             raise ConfigError(f"precomputed: {axes} of {tuple(shape)} are more than a million volumes")
         again = "Rebuilt afterwards the mirror has all"
         if self.is_single and not is_single(axes, shape):
@@ -206,30 +205,20 @@ def plan(array: ArraySpec, options: PrecomputedOptions) -> Plan:
     if not {"y", "x"} <= set(array.axes) or len(set(array.axes)) < len(array.axes):
         raise ConfigError(f"precomputed needs an array with axes y and x, each once, not {array.axes}")
     full = array.ordered(stored_axes(array.axes))
-    if member_total(full.axes, full.shape) > MAX_MEMBERS:
+    if has_too_many(full.shape[: member_count(full.axes)]):
         raise ConfigError(f"precomputed: {full.axes} of {full.shape} are more than a million volumes")
-    levels = [full]
-    while _needs_another(levels[-1], len(levels), options):
-        last = levels[-1]
-        steps = (*(1 for _ in full.axes[:-2]), *(2 if size > 1 else 1 for size in last.shape[-2:]))
-        levels.append(full.reduced([factor * step for factor, step in zip(last.factors, steps, strict=True)]))
+    has_labels = options.encoding == "compressed_segmentation"
+    levels = reduced_levels(full, 1 if options.levels is None and has_labels else options.levels)  # means are no labels
     cut = tuple(replace(level, chunk_shape=_chunk_shape(level, options)) for level in levels)
     _check_encoding(cut[0], options)
     return Plan(levels=cut, member_axes=full.axes[: member_count(full.axes)])
 
 
-def _needs_another(last: ArraySpec, count: int, options: PrecomputedOptions) -> bool:
-    sides = last.shape[-2:]
-    if options.levels is not None:
-        return count < options.levels and max(sides) > 1
-    # Means of labels are not labels.
-    return options.encoding != "compressed_segmentation" and count < MAX_LEVELS and max(sides) > _SMALLEST_LEVEL
-
-
 def _chunk_shape(level: ArraySpec, options: PrecomputedOptions) -> tuple[int, ...]:
-    sides = (min(step, size) if size else step for step, size in zip(options.chunks, level.shape[-3:], strict=True))
-    leading = (max(1, size) if name == COMPONENT else 1 for name, size in zip(level.axes, level.shape, strict=True))
-    return (*[*leading][:-3], *sides)
+    sides = dict(zip(level.axes[-3:], options.chunks, strict=True))
+    if COMPONENT in level.axes:
+        sides[COMPONENT] = max(1, level.shape[level.axes.index(COMPONENT)])
+    return chunk_shape(level, sides)
 
 
 def _check_encoding(full: ArraySpec, options: PrecomputedOptions) -> None:

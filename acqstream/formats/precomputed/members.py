@@ -6,12 +6,13 @@ of positions along all other axes is a volume in a folder of its own: `time3/cha
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 
+from acqstream.arrays.array_spec import Position
+from acqstream.formats.array_members import numbers_after
+
 COMPONENT = "c"
-MAX_MEMBERS = 1_000_000  # each has folders
 _SPATIAL = ("y", "x")
 _DEPTHS = ("z", "time")  # the first that there is
 _ODD = re.compile(r"[^A-Za-z0-9_-]")
@@ -29,11 +30,6 @@ def member_count(axes: Sequence[str]) -> int:
     return len(axes) - 3 - (axes[-4:-3] == (COMPONENT,))
 
 
-def member_total(axes: Sequence[str], shape: Sequence[int]) -> int:
-    """Number of volumes of an array of this shape. A size that is not known counts as 1."""
-    return math.prod(max(1, size) for size in shape[: member_count(axes)])
-
-
 def is_single(axes: Sequence[str], shape: Sequence[int]) -> bool:
     """Return True if the array is one volume, which lies at the top. A size of 0 is not known yet."""
     return all(size == 1 for size in shape[: member_count(axes)])
@@ -44,11 +40,8 @@ def member_folder(axes: Sequence[str], member: Sequence[int]) -> str:
     return "".join(f"{_ODD.sub('_', axis)}{at}/" for axis, at in zip(axes, member, strict=False))
 
 
-def parse_member_folder(axes: Sequence[str], folder: str) -> tuple[int, ...] | None:
+def parse_member_folder(axes: Sequence[str], folder: str) -> Position | None:
     """The inverse of `member_folder`; None for any other folder."""
-    parts, names = folder.split("/")[:-1], axes[: member_count(axes)]
-    digits = [part.removeprefix(_ODD.sub("_", axis)) for axis, part in zip(names, parts, strict=False)]
-    if len(parts) != len(names) or not all(text.isascii() and text.isdecimal() and len(text) < 20 for text in digits):
-        return None
-    member = tuple(map(int, digits))
-    return member if member_folder(axes, member) == folder else None
+    prefixes = [_ODD.sub("_", axis) for axis in axes[: member_count(axes)]]
+    member = numbers_after(prefixes, folder.split("/")[:-1])
+    return member if member is not None and member_folder(axes, member) == folder else None

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from acqstream.arrays.array_spec import ArraySpec
+from acqstream.formats.array_members import MAX_MEMBERS, has_too_many
 from acqstream.formats.array_note import note_of_array, note_of_level, plain_value, read_array, read_level
+from acqstream.formats.array_options import MAX_LEVELS
 from acqstream.formats.precomputed.info import DTYPES, MAX_CHUNK_BYTES, WRITTEN_DTYPES
-from acqstream.formats.precomputed.members import COMPONENT, MAX_MEMBERS, member_count, member_total, stored_axes
-from acqstream.formats.precomputed.options import ENCODINGS, MAX_LEVELS, Encoding
+from acqstream.formats.precomputed.members import COMPONENT, member_count, stored_axes
+from acqstream.formats.precomputed.options import ENCODINGS, Encoding
 from acqstream.formats.precomputed.shard_slots import MAX_SLOTS, MAX_Z_BITS, ShardSlots
 from acqstream.formats.precomputed.sharding import encode_sharding, parse_sharding
 from acqstream.model.fields import Fields
@@ -110,7 +112,7 @@ def _shards(level: Fields, spec: ArraySpec, path: str) -> ShardSlots:
 def _level(level: Fields, common: ArraySpec) -> ArraySpec:
     count, leading = len(common.axes), member_count(common.axes)
     shape, chunks = level.integers("shape", count), level.integers("chunks", count, minimum=1)
-    if member_total(common.axes, shape) > MAX_MEMBERS or math.prod(shape) >= 2**63:
+    if has_too_many(shape[:leading]) or math.prod(shape) >= 2**63:
         raise level.wrong("shape", f"at most {MAX_MEMBERS} volumes and fewer than 2^63 items")
     has_all = common.axes[leading] != COMPONENT or chunks[leading] == max(1, shape[leading])
     if not (_are_ones(chunks[:leading]) and has_all and math.prod(chunks) * common.dtype.itemsize <= MAX_CHUNK_BYTES):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from acqstream.errors import ConfigError
+from acqstream.formats.array_options import OptionReader
 from acqstream.formats.precomputed.sharding import Hash, Packing
 
 Encoding = Literal["raw", "png", "jpeg", "compressed_segmentation"]
@@ -15,7 +15,6 @@ Encoding = Literal["raw", "png", "jpeg", "compressed_segmentation"]
 ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
 HASHES: tuple[Hash, ...] = get_args(Hash)
 PACKINGS: tuple[Packing, ...] = get_args(Packing)
-MAX_LEVELS = 16
 DEFAULT_CHUNKS = (1, 512, 512)
 DEFAULT_QUALITY = 90
 
@@ -50,38 +49,15 @@ def parse_options(given: Mapping[str, object]) -> PrecomputedOptions:
 
     Raises ConfigError naming the option and what was expected.
     """
-    known = ("encoding", "chunks", "levels", "shards", "jpeg_quality")
-    for name in given:
-        if name not in known:
-            raise ConfigError(f"precomputed has no option {name!r}, only {', '.join(known)}")
-    encoding = given.get("encoding", "raw")
-    if encoding not in ENCODINGS:
-        raise ConfigError(f"precomputed encoding is {encoding!r:.80}, expected one of {', '.join(ENCODINGS)}")
+    options = OptionReader("precomputed", given, ("encoding", "chunks", "levels", "shards", "jpeg_quality"))
+    encoding = options.choice("encoding", ENCODINGS)
     return PrecomputedOptions(
         encoding=encoding,
-        chunks=_chunks(given.get("chunks", "auto")),
-        levels=_levels(given.get("levels", "auto")),
+        chunks=options.chunks() or DEFAULT_CHUNKS,
+        levels=options.levels(),
         shards=_shards(given.get("shards", False)),
         jpeg_quality=_quality(given, is_jpeg=encoding == "jpeg"),
     )
-
-
-def _chunks(given: object) -> tuple[int, int, int]:
-    if given == "auto":
-        return DEFAULT_CHUNKS
-    if isinstance(given, (list, tuple)) and len(given) == 3 and all(map(_is_count, given)) and math.prod(given) < 2**31:
-        z, y, x = given
-        return z, y, x
-    text = f"precomputed chunks are {given!r:.80}"
-    raise ConfigError(f'{text}, expected "auto" or three positive integers: the extents in z, y, x')
-
-
-def _levels(given: object) -> int | None:
-    if given == "auto":
-        return None
-    if isinstance(given, int) and _is_count(given) and given <= MAX_LEVELS:
-        return given
-    raise ConfigError(f'precomputed levels are {given!r:.80}, expected "auto" or 1 to {MAX_LEVELS}')
 
 
 def _shards(given: object) -> ShardOptions | None:
@@ -112,10 +88,6 @@ def _quality(given: Mapping[str, object], *, is_jpeg: bool) -> int:
     quality = given.get("jpeg_quality", DEFAULT_QUALITY)
     if "jpeg_quality" in given and not is_jpeg:
         raise ConfigError("precomputed: jpeg_quality is for encoding 'jpeg'")
-    if isinstance(quality, int) and _is_count(quality) and quality <= 100:
+    if type(quality) is int and 0 < quality <= 100:
         return quality
     raise ConfigError(f"precomputed jpeg_quality is {quality!r:.80}, expected 1 to 100")
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import Position
 from acqstream.errors import ConfigError
+from acqstream.formats.array_members import has_too_many
 
 CHANNEL = "channel"
 COMPONENT = "c"
 _DEPTHS = ("z", "time")  # the first that there is
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$@-.")
 _LONGEST_NAME = 100
-_MOST_LAYERS = 1_000_000  # of all datasets: each has folders
 
 _Item = TypeVar("_Item")
 
@@ -80,8 +80,7 @@ class AxisRoles:
 
     def has_too_many(self, shape: Sequence[int]) -> bool:
         """Return True if an array of this shape has too many layers, in all datasets. An unknown size counts as 1."""
-        sizes = [shape[axis] for axis in self.folders] + [self.layers(shape)]
-        return math.prod(max(1, size) for size in sizes) > _MOST_LAYERS
+        return has_too_many([*(shape[axis] for axis in self.folders), self.layers(shape)])
 
     def datasets(self, shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
         """All datasets of an array of this shape."""

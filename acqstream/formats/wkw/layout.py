@@ -6,7 +6,6 @@ a folder for each dataset of webKNOSSOS, in it one for each layer, in it one for
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import ConfigError, DatasetExists
 from acqstream.formats.chunk_layout import Encoded, InPlace, Plan
+from acqstream.formats.level_plan import reduced_levels
 from acqstream.formats.watermark_layout import ChunkPlace, Extent, Rows, WatermarkLayout
 from acqstream.formats.wkw.axes import CHANNEL, AxisRoles, Place, axis_roles, layer_names, wkw_axes
 from acqstream.formats.wkw.block_order import BlockOrder, block_order
@@ -35,7 +35,7 @@ from acqstream.formats.wkw.documents import cube_folder, dataset_properties, vis
 from acqstream.formats.wkw.header import HEADER_NAME, MAX_VOXEL_BYTES, VOXEL_TYPES, BlockType, Header
 from acqstream.formats.wkw.magnification import coarser
 from acqstream.formats.wkw.notes import ARRAY_NAME, StoredArray, encode_array, parse_array
-from acqstream.formats.wkw.options import BLOCK_SIDE, MAX_LEVELS, WkwOptions
+from acqstream.formats.wkw.options import BLOCK_SIDE, WkwOptions
 from acqstream.formats.wkw.progress import STORED_NAME, encode_rows, parse_depths
 from acqstream.storage.store import Capability
 
@@ -43,7 +43,6 @@ _LONG_RUN_BYTES = 2**20
 _MAX_CUBE_SIDE = 512  # of raw cubes, unless another side is asked for
 _OPEN_CUBE_SIDE = 128  # where the depth is not known yet
 _MAX_PLANE_CUBES = 1024
-_SMALLEST_LEVEL = 512  # pixels: without a count there are levels until a plane fits into this
 
 
 @dataclass(frozen=True)
@@ -283,12 +282,13 @@ def plan_levels(array: ArraySpec, options: WkwOptions) -> tuple[ArraySpec, ...]:
     if roles.has_too_many(full.shape):
         raise ConfigError(f"WKW: {', '.join(full.axes)} of {full.shape} are more than a million layers and datasets")
     header = header_for(full, options)
-    levels = [full]
-    for x, y, z in itertools.islice(coarser(_voxel_size(full, roles, options)), MAX_LEVELS - 1):
-        _, height, width = roles.extent(levels[-1].shape)
-        if max(height, width) <= _SMALLEST_LEVEL if options.levels is None else len(levels) >= options.levels:
-            break
-        levels.append(full.reduced((1,) * roles.depth + (z, y, x) + (1,) * roles.has_components))
+    magnifications = coarser(_voxel_size(full, roles, options))
+
+    def next_factors(_last: ArraySpec) -> tuple[int, ...]:
+        x, y, z = next(magnifications)
+        return (*(1 for _ in range(roles.depth)), z, y, x, *(1 for _ in range(roles.has_components)))
+
+    levels = reduced_levels(full, options.levels, next_factors=next_factors)
     block = (1,) * roles.depth + (header.block_side,) * 3 + ((header.channels,) if roles.has_components else ())
     return tuple(
         replace(
