@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
-from acqstream.arrays.array_spec import Position
+from acqstream.arrays.array_spec import ArraySpec, Position
 
 Numbering = Literal["rows", "bits"]
 
@@ -21,6 +22,22 @@ _MAX_DIGITS = 19
 def has_too_many(sizes: Sequence[int]) -> bool:
     """Return True if axes of these sizes make more than MAX_MEMBERS. A size of 0 is not known, and counts as 1."""
     return math.prod(max(1, size) for size in sizes) > MAX_MEMBERS
+
+
+def member_part(spec: ArraySpec, leading: int) -> ArraySpec:
+    """A level of a member: without the first axes, those that are folders."""
+    return replace(
+        spec,
+        axes=spec.axes[leading:],
+        shape=spec.shape[leading:],
+        chunk_shape=spec.chunk_shape[leading:],
+        block_shape=spec.block_shape[leading:],
+        shard_shape=spec.shard_shape[leading:],
+        factors=spec.factors[leading:],
+        scale=spec.scale[leading:],
+        units=spec.units[leading:],
+        translation=spec.translation[leading:],
+    )
 
 
 def numbering_of(sizes: Sequence[int]) -> Numbering:

@@ -7,11 +7,11 @@ import math
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
+from acqstream.formats.container_check import check_layout
 from acqstream.formats.hsds.dataset_reader import DatasetReader
 from acqstream.formats.hsds.notes import NOTE_NAME
 from acqstream.formats.hsds.opening import container_of, is_by_reference, open_dataset, read_layout
 from acqstream.formats.hsds.reference_check import check_references
-from acqstream.formats.layout_reader import check_container
 from acqstream.storage.read_place import ReadPlace
 
 
@@ -21,7 +21,7 @@ def check(path: ReadPlace, report: CheckReport) -> ChunkCounts:
     if container is not None and is_by_reference(container):
         return check_references(container, report)
     if container is not None:
-        counts = check_container(container, read_layout, report)
+        counts = check_layout(container, read_layout, report)
         if counts.arrays:
             _check_documents(container, report)
         return counts

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 
 from acqstream.errors import CorruptDataset, DatasetError
 from acqstream.formats.chunk_format import ChunkArrayReader
+from acqstream.formats.chunk_reader import open_layout, read_document
 from acqstream.formats.hsds.dataset_reader import DatasetReader
 from acqstream.formats.hsds.domain_search import DATASET_NAME, find_dataset, is_tree
 from acqstream.formats.hsds.layout import HsdsLayout, noted_layout
 from acqstream.formats.hsds.notes import NOTE_NAME, is_note, parse_note
 from acqstream.formats.hsds.reference_note import is_reference_note
 from acqstream.formats.hsds.reference_reader import open_references
-from acqstream.formats.layout_reader import open_readers as open_by_layout
 from acqstream.storage.boundary import requested_links
-from acqstream.storage.json_file import MAX_FILE_BYTES
 from acqstream.storage.read_place import ReadPlace
 from acqstream.storage.store import Store
 
@@ -39,7 +38,7 @@ def open_readers(path: ReadPlace) -> Sequence[ChunkArrayReader]:
     """
     container = container_of(path)
     if container is not None:
-        return [open_references(container)] if is_by_reference(container) else open_by_layout(container, read_layout)
+        return [open_references(container)] if is_by_reference(container) else open_layout(container, read_layout)
     return [open_dataset(path)]
 
 
@@ -84,10 +83,8 @@ def _mark(folder: ReadPlace) -> bytes:
 def read_layout(store: Store) -> tuple[HsdsLayout, bool]:
     """The layout of a container of ours, and whether it is complete. Raises DatasetError, CorruptDataset."""
     where = f"{store.url}/{NOTE_NAME}"
-    content = store.get(NOTE_NAME, 0, MAX_FILE_BYTES + 1)
+    content = read_document(store, NOTE_NAME)
     if content is None:
         raise DatasetError(f"{where}: no such file")
-    if len(content) > MAX_FILE_BYTES:
-        raise CorruptDataset(f"has more than {MAX_FILE_BYTES} bytes", path=where)
     note = parse_note(content, where)
     return noted_layout(note), note.complete

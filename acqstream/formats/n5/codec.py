@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.compression import N5_COMPRESSION
-from acqstream.formats.n5.attributes import DatasetAttributes
+from acqstream.formats.n5.metadata import DatasetAttributes
 
 _DEFAULT, _VARIABLE_LENGTH, _OBJECT = 0, 1, 2
 _START = struct.Struct(">HH")

@@ -20,17 +20,8 @@ from acqstream.formats.array_members import Numbering
 from acqstream.formats.chunk_layout import BESIDE, ChunkLayout, Encoded, Plan
 from acqstream.formats.compression import N5_COMPRESSION, Compressor
 from acqstream.formats.level_plan import chunk_shape, halved_plane, reduced_levels
-from acqstream.formats.n5.attributes import (
-    MAX_BLOCK_BYTES,
-    DatasetAttributes,
-    dtype_name,
-    is_dataset,
-    parse_attributes,
-    parse_dataset,
-)
 from acqstream.formats.n5.bdv_xml import make_xml, xml_name
 from acqstream.formats.n5.codec import decode_block, encode_items, make_header
-from acqstream.formats.n5.documents import MemberDocuments, attributes_key, container_document, member_documents
 from acqstream.formats.n5.member_folders import (
     COMPONENT,
     SPATIAL,
@@ -45,7 +36,20 @@ from acqstream.formats.n5.member_folders import (
     parse_group_folder,
     too_many_text,
 )
-from acqstream.formats.n5.notes import Notes, parse_notes
+from acqstream.formats.n5.metadata import (
+    MAX_BLOCK_BYTES,
+    DatasetAttributes,
+    MemberDocuments,
+    Notes,
+    attributes_key,
+    container_document,
+    dtype_name,
+    is_dataset,
+    member_documents,
+    parse_attributes,
+    parse_dataset,
+    parse_notes,
+)
 from acqstream.grid.block_sizes import reduced_shape
 
 _Z_EXTENT = 16

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.arrays.axis_order import POSITION
 from acqstream.errors import ConfigError, CorruptDataset, DatasetExists
-from acqstream.formats.array_members import has_too_many
+from acqstream.formats.array_members import has_too_many, member_part
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, InPlace, Plan
 from acqstream.formats.ome_zarr import documents as docs
 from acqstream.formats.ome_zarr.axes import image_axis
@@ -199,7 +199,7 @@ class OmeZarrLayout(ChunkLayout):
         if not self.plan.member_axes or self.folders.wells:
             return {}
         images = sorted((int(self.folders.parts(member)[0]), member) for member in self.plan.members())
-        part = _part(self.plan.full, len(self.plan.member_axes))
+        part = member_part(self.plan.full, len(self.plan.member_axes))
         return {
             f"{docs.SERIES_FOLDER}/{docs.XML_NAME}": docs.ome_xml(
                 [(image_name(self.plan, member), part) for _, member in images]
@@ -248,7 +248,7 @@ class OmeZarrLayout(ChunkLayout):
 
     def image_level(self, level: ArraySpec) -> ArraySpec:
         """A level without the axes that separate images."""
-        return _part(level, len(self.plan.member_axes))
+        return member_part(level, len(self.plan.member_axes))
 
     def codecs(self, level: int) -> ChunkCodecs:
         """The codecs of a chunk of an image."""
@@ -258,7 +258,7 @@ class OmeZarrLayout(ChunkLayout):
 
     def array(self, level: int) -> ZarrArray:
         """A level of an image."""
-        spec = _part(self.plan.levels[level], len(self.plan.member_axes))
+        spec = member_part(self.plan.levels[level], len(self.plan.member_axes))
         return ZarrArray(
             shape=spec.shape,
             codecs=self.codecs(level),
@@ -346,22 +346,6 @@ def _check_shards(own: ZarrArray, found: ZarrArray, where: str) -> None:
     if stored != expected:
         text = "has chunks of {} in shards of {}, expected {} in {}"
         raise CorruptDataset(text.format(*stored, *expected), path=where)
-
-
-def _part(spec: ArraySpec, members: int) -> ArraySpec:
-    """A level of an image: without the axes that separate images."""
-    return replace(
-        spec,
-        axes=spec.axes[members:],
-        shape=spec.shape[members:],
-        chunk_shape=spec.chunk_shape[members:],
-        block_shape=spec.block_shape[members:],
-        shard_shape=spec.shard_shape[members:],
-        factors=spec.factors[members:],
-        scale=spec.scale[members:],
-        units=spec.units[members:],
-        translation=spec.translation[members:],
-    )
 
 
 def _blocks_with(present: NDArray[np.bool_], position: Position, spec: ArraySpec) -> NDArray[np.bool_]:

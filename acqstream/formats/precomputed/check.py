@@ -7,7 +7,7 @@ import math
 from acqstream.errors import CorruptDataset, DatasetError, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
-from acqstream.formats.layout_reader import check_container
+from acqstream.formats.container_check import check_layout
 from acqstream.formats.precomputed.notes import NOTE_NAME
 from acqstream.formats.precomputed.opening import is_container, read_layout
 from acqstream.formats.precomputed.volume import VolumeReader, open_volume
@@ -19,7 +19,7 @@ def check(container: ReadPlace, report: CheckReport) -> ChunkCounts:
     """Check a container of ours, or a volume of any writer; what is wrong goes to `report`. Raises StorageError."""
     if not is_container(container):
         return check_volume(container, report)
-    counts = check_container(container, read_layout, report)
+    counts = check_layout(container, read_layout, report)
     if not counts.arrays:
         return counts  # the note is damaged
     store = container.store(follows_links=requested_links() is True)

@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 
 from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat
 from acqstream.formats.chunk_format import ChunkArrayReader
-from acqstream.formats.layout_reader import open_readers as open_by_layout
+from acqstream.formats.chunk_reader import open_layout, read_document
 from acqstream.formats.precomputed.info import INFO_NAME, is_info
 from acqstream.formats.precomputed.layout import PrecomputedLayout
 from acqstream.formats.precomputed.layout_choice import noted_layout
 from acqstream.formats.precomputed.notes import NOTE_NAME, is_note, parse_note
 from acqstream.formats.precomputed.volume import open_volume
-from acqstream.storage.json_file import MAX_FILE_BYTES
 from acqstream.storage.read_place import ReadPlace
 from acqstream.storage.store import Store
 
@@ -38,7 +37,7 @@ def open_readers(path: ReadPlace) -> Sequence[ChunkArrayReader]:
     """Readers of all levels, the full resolution first. Raises UnknownFormat, DatasetError, StorageError."""
     folder = path.folder()
     if is_container(folder):
-        return open_by_layout(folder, read_layout)
+        return open_layout(folder, read_layout)
     if not _has(folder, INFO_NAME, is_info):
         raise UnknownFormat(f"{path}: no precomputed volume here")
     return open_volume(folder)
@@ -52,11 +51,9 @@ def is_container(folder: ReadPlace) -> bool:
 def read_layout(store: Store) -> tuple[PrecomputedLayout, bool]:
     """The layout of a container of ours, and whether it is complete. Raises DatasetError, CorruptDataset."""
     where = f"{store.url}/{NOTE_NAME}"
-    content = store.get(NOTE_NAME, 0, MAX_FILE_BYTES + 1)
+    content = read_document(store, NOTE_NAME)
     if content is None:
         raise DatasetError(f"{where}: no such file")
-    if len(content) > MAX_FILE_BYTES:
-        raise CorruptDataset(f"has more than {MAX_FILE_BYTES} bytes", path=where)
     note = parse_note(content, where)
     return noted_layout(note), note.complete
 
