@@ -1,41 +1,226 @@
-"""Opens a path as a container of ours, a dataset of webKNOSSOS, a layer of one, or bare cubes.
+"""Opens a path as a container of ours, a dataset of webKNOSSOS, a layer of one, or bare cubes; reads and checks it.
 
 Our own containers come back as the array they were made from. Of other datasets, layers of one kind and extent become
 one array with an axis `channel`; where they differ one of them has to be chosen. Positions are voxel positions of WKW:
 an array begins at (0, 0, 0), wherever the bounding box does. Source: datasets of webKNOSSOS.
+
+The check is stricter than reading: lengths of files, ends of jump tables and the place of the first block are to be
+exact, which the reference library tolerates and webKNOSSOS does not.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
-from acqstream.arrays.array_spec import ArraySpec
-from acqstream.errors import CorruptDataset, DatasetError, FileMissing, UnknownFormat
-from acqstream.formats.wkw.axes import CHANNEL, COMPONENT
-from acqstream.formats.wkw.cube_folder import CubeFolder
-from acqstream.formats.wkw.datasource import (
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.arrays.array_spec import ArraySpec, Position
+from acqstream.errors import CorruptDataset, DatasetError, FileMissing, UnknownFormat, UnsupportedFeature
+from acqstream.formats.check_report import CheckReport
+from acqstream.formats.chunk_format import ChunkCounts
+from acqstream.formats.chunk_reader import ChunkReader, Damage, StoredLevel, open_readers
+from acqstream.formats.container_check import check_chunk, open_checked
+from acqstream.formats.wkw.axis_roles import CHANNEL, COMPONENT, Place, axis_roles
+from acqstream.formats.wkw.cube_folder import CubeFolder, CubeFolders, cube_problems, find_cubes, piece_shape_of
+from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header
+from acqstream.formats.wkw.layout import STORED_NAME, Cube, WkwOptions, cube_path, parse_depths
+from acqstream.formats.wkw.metadata import (
+    ARRAY_NAME,
+    FULL,
     PROPERTIES_NAME,
     DatasourceProperties,
     LayerMagnification,
     LayerProperties,
+    Magnification,
+    StoredArray,
+    cube_folder,
+    folder_names,
+    parse_array,
+    parse_magnification,
+    parse_properties,
     unit_symbol,
 )
-from acqstream.formats.wkw.document_files import find_cubes, read_array, read_depths, read_properties
-from acqstream.formats.wkw.documents import cube_folder
-from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header
-from acqstream.formats.wkw.magnification import FULL, Magnification, folder_names, parse_magnification
-from acqstream.formats.wkw.notes import ARRAY_NAME, StoredArray
-from acqstream.formats.wkw.options import WkwOptions
-from acqstream.formats.wkw.progress import STORED_NAME
 from acqstream.storage.read_place import ReadPlace
 
 _MARKS = (ARRAY_NAME, PROPERTIES_NAME, HEADER_NAME)
 _MOST_MARK_BYTES = 2**20
 _EVERYTHING = 2**32
+_MOST_KEPT = 256  # watermarks
+
+
+def open_array(path: ReadPlace, layer: str | None = None) -> list[ChunkReader]:
+    """Readers of all levels at `path`, the finest first; layer chooses one of a dataset. Raises as `find_levels`."""
+    return open_readers(path, partial(_find, CubeFolders(), layer), container_of(path).boundary())
+
+
+def _find(folders: CubeFolders, layer: str | None, path: ReadPlace) -> Sequence[Callable[[], StoredLevel]]:
+    return [partial(WkwLevel, folders, found) for found in find_levels(path, layer)]
+
+
+def check(container: ReadPlace, report: CheckReport) -> ChunkCounts:
+    """Check all arrays at `container`; what is wrong goes to `report`. Raises StorageError."""
+    readers = open_checked(_open_layers, container, report, UnsupportedFeature)
+    counts = [0, 0]  # chunks that exist, bytes that they hold
+    for reader in readers:
+        level = reader.level
+        assert isinstance(level, WkwLevel)  # as `open_array` makes them
+        try:
+            for place in level.places():
+                with reader.inside():
+                    folder = level.folder(place)
+                if folder is not None:
+                    _check_folder(reader, level, place, folder, report, counts)
+        except CorruptDataset as error:
+            report.add_error(error)
+        except UnsupportedFeature as error:
+            report.add_problem(container, str(error).removeprefix(f"{container}: "))
+    expected = sum(math.prod(reader.spec.grid_shape) for reader in readers)
+    return ChunkCounts(len(readers), counts[0], expected - counts[0], counts[1])
+
+
+def _open_layers(container: ReadPlace) -> list[ChunkReader]:
+    with container_of(container).boundary().inside():
+        layers: Sequence[str | None] = find_layers(container) or [None]
+    return [reader for layer in layers for reader in open_array(container, layer)]
+
+
+def _check_folder(
+    reader: ChunkReader, level: WkwLevel, place: Place, folder: CubeFolder, report: CheckReport, counts: list[int]
+) -> None:
+    """One layer at one magnification; adds to counts."""
+    path = folder.path / HEADER_NAME
+    if folder.header.data_offset:
+        text = f"{HEADER_NAME} says that blocks begin at byte {folder.header.data_offset}, expected 0"
+        if folder.header.block_type is BlockType.RAW:
+            report.add_note(f"{path}: {text}")
+        else:
+            report.add_problem(path, text, offset=8)
+    for cube in folder.cubes():
+        positions = list(level.positions_in(place, folder, cube))
+        counts[0] += len(positions)
+        report.own_files.add((folder.path / cube_path(cube)).path)
+        if not positions:
+            report.add_note(f"{folder.path / cube_path(cube)}: lies beyond the array")
+        with reader.inside():
+            is_sound = _cube_is_sound(folder, cube, report)
+        for position in positions if is_sound else ():
+            counts[1] += check_chunk(reader, position, report)
+            report.on_progress("reading", counts[1], 0)
+
+
+def _cube_is_sound(folder: CubeFolder, cube: Cube, report: CheckReport) -> bool:
+    """Return True if reading blocks of a cube file can tell more than its header, length and jump table do."""
+    path = folder.path / cube_path(cube)
+    try:
+        file = path.open()
+        problems = list(cube_problems(file, folder.read_header(cube)))
+    except CorruptDataset as error:
+        report.add_error(error)
+        return False
+    except UnsupportedFeature as error:
+        report.add_problem(path, str(error).removeprefix(f"{path}: "))
+        return False
+    for text, offset in problems:
+        report.add_problem(file.path, text, offset=offset)
+    return not problems
+
+
+class WkwLevel:
+    """A StoredLevel, read in pieces of its cubes.
+
+    A chunk is missing where there is no cube file, and after the watermark of one that is being written.
+    """
+
+    def __init__(self, folders: CubeFolders, found: FoundLevel) -> None:
+        self.complete = found.complete
+        self._folders = folders
+        self._found = found
+        self._roles = roles = axis_roles(found.spec.axes)
+        components = (found.header.channels,) if roles.has_components else ()
+        self.spec = replace(found.spec, chunk_shape=(1,) * roles.depth + piece_shape_of(found.header) + components)
+        self._whole: dict[tuple[tuple[int, ...], int], int] = {}
+
+    def read(self, position: Position) -> NDArray[np.generic] | None:
+        """See StoredLevel."""
+        place = self._roles.place(position)
+        folder = self.folder(place) if self._is_whole(place) else None
+        voxels = None if folder is None else folder.read_piece(place.voxel)
+        return None if voxels is None else self._roles.as_chunk(voxels)
+
+    def positions(self, on_damage: Damage) -> Iterator[Position]:
+        """See StoredLevel: all chunks of cube files that exist."""
+        del on_damage
+        for place in self.places():
+            folder = self.folder(place)
+            if folder is None:
+                continue
+            for position in (one for cube in folder.cubes() for one in self.positions_in(place, folder, cube)):
+                if self._is_whole(self._roles.place(position)):
+                    yield position
+
+    def place(self, position: Position) -> str:
+        """See StoredLevel: the folder of cubes."""
+        place = self._roles.place(position)
+        return str(self._found.folder(place.dataset, place.layer))
+
+    def places(self) -> Iterator[Place]:
+        """The first voxels of all folders of cubes of the array."""
+        for dataset in self._roles.datasets(self.spec.shape):
+            for layer in range(self._roles.layers(self.spec.shape)):
+                yield Place(dataset, layer, (0, 0, 0))
+
+    def positions_in(self, place: Place, folder: CubeFolder, cube: Cube) -> Iterator[Position]:
+        """Positions of the chunks of a cube file that lie in the array."""
+        for piece in folder.pieces_of(cube):
+            position = self._roles.position(replace(place, voxel=piece))
+            if all(at < count for at, count in zip(position, self.spec.grid_shape, strict=True)):
+                yield position
+
+    def folder(self, place: Place) -> CubeFolder | None:
+        """The folder of cubes with a voxel; None where nothing exists yet."""
+        path = self._found.folder(place.dataset, place.layer)
+        if not self.complete and self._folders.kept(path) is None and not (path / HEADER_NAME).is_object():
+            return None
+        return self._folders.get(path, self._found.header)
+
+    def _is_whole(self, place: Place) -> bool:
+        """Return True if a piece may be read: one that is being written in place may be half old, half new."""
+        found, key = self._found, (place.dataset, place.layer)
+        if found.whole is None:
+            return True
+        start = place.voxel[0] * found.header.block_side
+        whole = self._whole.get(key, 0)
+        if start >= whole:
+            whole = found.whole(*key)
+            if len(self._whole) >= _MOST_KEPT:
+                self._whole.clear()
+            self._whole[key] = whole
+        return start < whole
+
+
+def read_array(container: ReadPlace) -> StoredArray:
+    """The array that the note in this folder describes. Raises CorruptDataset, StorageError."""
+    path = container / ARRAY_NAME
+    return parse_array(path.content(), str(path))
+
+
+def read_depths(path: ReadPlace) -> dict[tuple[int, int], int] | None:
+    """Voxels by (level, layer); None without the file. Raises CorruptDataset, StorageError."""
+    try:
+        return parse_depths(path.content(), str(path))
+    except FileMissing:
+        return None
+
+
+def read_properties(path: ReadPlace) -> DatasourceProperties:
+    """The WKW layers of a dataset. Raises as `parse_properties`, and StorageError."""
+    return parse_properties(path.content(), str(path))
 
 
 @dataclass(frozen=True, slots=True)
