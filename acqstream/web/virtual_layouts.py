@@ -22,8 +22,8 @@ from acqstream.formats.ome_zarr.options import OmeZarrOptions
 from acqstream.formats.ome_zarr.plan import plan as plan_ome_zarr
 from acqstream.formats.ome_zarr.xarray_layout import XarrayLayout, plan_for_xarray
 from acqstream.formats.precomputed.layout import plan as plan_precomputed
-from acqstream.formats.precomputed.layout_choice import create_layout as create_precomputed
-from acqstream.formats.precomputed.options import PrecomputedOptions
+from acqstream.formats.precomputed.metadata import PrecomputedOptions
+from acqstream.formats.precomputed.shard_layout import create_layout as create_precomputed
 
 MAX_WHOLE_BYTES = 8 * 2**20  # of a frame that is one chunk: it needs no copy
 PIECE_SIDE = 512

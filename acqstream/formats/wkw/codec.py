@@ -165,6 +165,7 @@ def block_order(first: tuple[int, int, int], counts: tuple[int, int, int]) -> Bl
     codes = morton_code(x, y, z)
     order = np.argsort(codes)
     codes, places = codes[order], places[:, order]
+    # A run begins where a code does not follow the one before; -2 makes the first code such a place.
     starts = np.flatnonzero(np.diff(codes, prepend=-2) != 1)
     lengths = np.diff(starts, append=len(codes))
     runs = tuple(zip(codes[starts].tolist(), lengths.tolist(), strict=True))

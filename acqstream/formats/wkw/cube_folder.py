@@ -214,6 +214,7 @@ def cube_problems(file: ReadFile, header: Header) -> Iterator[tuple[str, int]]:
     if len(table) < (header.block_count + 1) * ENTRY_BYTES:
         yield f"{size} bytes, which is less than the jump table takes: expected at least {header.first_block}", size
         return
+    # Reading takes a longer file, and webKNOSSOS does not.
     end = int(decode_positions(table, 0, header, size, str(file.path))[-1])
     if end != size:
         yield f"the last block ends at byte {end}, the file has {size}", table_position(header.block_count)
