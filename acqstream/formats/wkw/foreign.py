@@ -75,7 +75,8 @@ def check(container: ReadPlace, report: CheckReport) -> ChunkCounts:
                 with reader.inside():
                     folder = level.folder(place)
                 if folder is not None:
-                    _check_folder(reader, level, place, folder, report, counts)
+                    _check_header(folder, report)
+                    _check_cubes(reader, place, folder, report, counts)
         except CorruptDataset as error:
             report.add_error(error)
         except UnsupportedFeature as error:
@@ -90,10 +91,7 @@ def _open_layers(container: ReadPlace) -> list[ChunkReader]:
     return [reader for layer in layers for reader in open_array(container, layer)]
 
 
-def _check_folder(
-    reader: ChunkReader, level: WkwLevel, place: Place, folder: CubeFolder, report: CheckReport, counts: list[int]
-) -> None:
-    """One layer at one magnification; adds to counts."""
+def _check_header(folder: CubeFolder, report: CheckReport) -> None:
     path = folder.path / HEADER_NAME
     if folder.header.data_offset:
         text = f"{HEADER_NAME} says that blocks begin at byte {folder.header.data_offset}, expected 0"
@@ -101,6 +99,12 @@ def _check_folder(
             report.add_note(f"{path}: {text}")
         else:
             report.add_problem(path, text, offset=8)
+
+
+def _check_cubes(reader: ChunkReader, place: Place, folder: CubeFolder, report: CheckReport, counts: list[int]) -> None:
+    """One layer at one magnification; adds to counts."""
+    level = reader.level
+    assert isinstance(level, WkwLevel)  # as `open_array` makes them
     for cube in folder.cubes():
         positions = list(level.positions_in(place, folder, cube))
         counts[0] += len(positions)
