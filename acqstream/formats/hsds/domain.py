@@ -1,23 +1,155 @@
-"""Finds the dataset, or the datasets to choose from, that a path means in a tree of an HSDS server.
+"""Domains of an HSDS server in a bucket: reads their documents, and finds the dataset that a path means.
 
-A path may be the folder with the buckets, a bucket, a folder of domains, a domain (`.../home/acq.h5`), a group or
-dataset in it by its HDF5 path (`.../home/acq.h5/entry/frames`, which no folder has), or the folder or file of a
-dataset.
+A bucket is the folder below which all keys of the server lie. A path may be the folder with the buckets, a bucket, a
+folder of domains, a domain (`.../home/acq.h5`), a group or dataset in it by its HDF5 path
+(`.../home/acq.h5/entry/frames`, which no folder has), or the folder or file of a dataset.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
-from acqstream.errors import CorruptDataset, DatasetError, StorageError, UnknownFormat
-from acqstream.formats.hsds.bucket import Bucket, bucket_at
-from acqstream.formats.hsds.domain_tree import datasets_of, object_at
-from acqstream.formats.hsds.object_documents import parse_dataset
-from acqstream.formats.hsds.object_id import DATABASE_FOLDER, DOMAIN_NAME, ObjectId, parse_key
+from acqstream.errors import CorruptDataset, DatasetError, StorageError, UnknownFormat, UnsupportedFeature
+from acqstream.formats.hsds.metadata import (
+    DatasetDocument,
+    DomainDocument,
+    GroupDocument,
+    GroupLink,
+    parse_dataset,
+    parse_domain,
+    parse_group,
+)
+from acqstream.formats.hsds.object_id import DATABASE_FOLDER, DOMAIN_NAME, ObjectId, parse_id, parse_key
+from acqstream.storage.json_file import MAX_FILE_BYTES, parse_json
 from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.store import Store
+
+_ATTEMPTS = 4
+_PAUSE_S = 0.02  # a writer that replaces a document in place is done after that
+_Document = TypeVar("_Document")
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A bucket at a place; store has the same root. Methods raise CorruptDataset, StorageError."""
+
+    place: ReadPlace
+    store: Store
+
+    def group(self, own: ObjectId) -> GroupDocument:
+        """A group. Raises DatasetError if it does not exist."""
+        return self._read(own.key, parse_group)
+
+    def dataset(self, own: ObjectId) -> DatasetDocument:
+        """A dataset. Raises DatasetError if it does not exist, UnsupportedFeature for items that are not read."""
+        return self._read(own.key, parse_dataset)
+
+    def domain(self, key: str) -> DomainDocument:
+        """The domain with this key. Raises DatasetError if it does not exist."""
+        return self._read(key, parse_domain)
+
+    def where(self, key: str) -> str:
+        """A file, for messages."""
+        return f"{self.store.url}/{key}"
+
+    def _read(self, key: str, parse: Callable[[bytes, str], _Document]) -> _Document:
+        where = self.where(key)
+        # Some writers replace documents in place: one that is half written is read again.
+        for _ in range(_ATTEMPTS - 1):
+            content = self._content(key)
+            if _is_json(content, where):
+                return parse(content, where)
+            time.sleep(_PAUSE_S)
+        return parse(self._content(key), where)
+
+    def _content(self, key: str) -> bytes:
+        content = self.store.get(key, 0, MAX_FILE_BYTES + 1)
+        if content is None:
+            raise DatasetError(f"{self.where(key)}: no such file")
+        if len(content) > MAX_FILE_BYTES:
+            raise CorruptDataset(f"has more than {MAX_FILE_BYTES} bytes", path=self.where(key))
+        return content
+
+
+def bucket_at(place: ReadPlace, *, follows_links: bool) -> Bucket:
+    """The bucket in a folder."""
+    return Bucket(place, place.store(follows_links=follows_links))
+
+
+def _is_json(content: bytes, where: str) -> bool:
+    try:
+        parse_json(content, where)
+    except CorruptDataset:
+        return False
+    return True
+
+
+MAX_GROUPS = 10_000  # of a domain, so that a damaged one ends
+_MAX_SOFT_LINKS = 40
+
+
+def datasets_of(bucket: Bucket, root: ObjectId) -> Iterator[tuple[str, ObjectId]]:
+    """Paths and ids of the datasets of a domain, each once, those in upper groups first.
+
+    Raises CorruptDataset, DatasetError for a group that does not exist, UnsupportedFeature for more than 10,000 groups.
+    """
+    seen, todo = {root}, deque([("", root)])
+    groups = 0
+    while todo:
+        path, own = todo.popleft()
+        groups += 1
+        if groups > MAX_GROUPS:
+            raise UnsupportedFeature(f"{bucket.where(root.key)}: more than {MAX_GROUPS} groups; open one dataset of it")
+        for name, link in bucket.group(own).links.items():
+            if link.kind != "hard":
+                continue
+            target = parse_id(link.target)
+            if target in seen:
+                continue
+            seen.add(target)
+            if target.kind == "g":
+                todo.append((f"{path}/{name}", target))
+            elif target.kind == "d":
+                yield f"{path}/{name}", target
+
+
+def object_at(bucket: Bucket, root: ObjectId, path: str) -> ObjectId:
+    """The group or dataset at a path such as /entry/data/frames; soft links are followed.
+
+    Raises DatasetError if nothing exists there, UnsupportedFeature for a link to another domain, CorruptDataset.
+    """
+    own, parts, soft_links, done = root, deque(_parts(path)), 0, ""
+    while parts:
+        name = parts.popleft()
+        where = f"{bucket.where(root.key)}: {path!r:.200}"
+        if own.kind != "g":
+            raise DatasetError(f"{where}: {done or '/'} is not a group")
+        link: GroupLink | None = bucket.group(own).links.get(name)
+        if link is None:
+            raise DatasetError(f"{where}: {done or '/'} has no {name!r:.100}")
+        if link.kind == "external":
+            raise UnsupportedFeature(f"{where}: a link to {link.target!r:.100} in the domain {link.domain!r:.100}")
+        if link.kind == "hard":
+            own, done = parse_id(link.target), f"{done}/{name}"
+            continue
+        soft_links += 1
+        if soft_links > _MAX_SOFT_LINKS:
+            raise CorruptDataset(f"more than {_MAX_SOFT_LINKS} soft links on the way to {path!r:.200}", path=where)
+        parts.extendleft(reversed(_parts(link.target)))
+        if link.target.startswith("/"):
+            own, done = root, ""
+    return own
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
+
 
 DATASET_NAME = ".dataset.json"
 _MAX_DEPTH = 20  # folders between a domain or an object and its bucket, or a domain and a dataset in it
