@@ -16,7 +16,7 @@ from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.source import LevelAxis, Spacing, X, Y, Z
 from acqstream.export.image_grid import ORDER, ImageGrid
 from acqstream.export.ome_document import OmeChannel, OmeImage, OmePixels, OmePlane
-from acqstream.formats.ome_zarr.wells import find_wells
+from acqstream.formats.ome_zarr.metadata import find_wells
 from acqstream.model.axes import AxisValue
 
 _LAST_SECOND = 4e9  # of dates that are believed

@@ -14,7 +14,7 @@ import numpy as np
 
 from acqstream.arrays.frame_space import S_BY_UNIT, UM_BY_UNIT
 from acqstream.errors import UnsupportedFeature
-from acqstream.formats.ome_zarr.wells import row_number
+from acqstream.formats.ome_zarr.metadata import row_number
 
 NAMESPACE = "http://www.openmicroscopy.org/Schemas/OME/2016-06"
 _TYPES = {

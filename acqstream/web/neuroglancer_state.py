@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.axis_order import TIME, Z
-from acqstream.formats.ome_zarr.axes import CHANNEL, SAMPLE
-from acqstream.formats.ome_zarr.channels import omero_channels
+from acqstream.formats.ome_zarr.image_folders import CHANNEL, SAMPLE
+from acqstream.formats.ome_zarr.metadata import omero_channels
 
 PUBLIC_CLIENT = "https://neuroglancer-demo.appspot.com/"
 CONCURRENT_DOWNLOADS = 4

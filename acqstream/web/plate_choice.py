@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.axis_order import POSITION
-from acqstream.formats.ome_zarr.axes import split_axes
-from acqstream.formats.ome_zarr.wells import find_wells, planned_wells
+from acqstream.formats.ome_zarr.image_folders import split_axes
+from acqstream.formats.ome_zarr.metadata import find_wells, planned_wells
 
 
 def plate_array(

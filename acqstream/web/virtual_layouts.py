@@ -17,10 +17,9 @@ from acqstream.formats.n5.layout import create_layout as create_n5
 from acqstream.formats.n5.layout import plan as plan_n5
 from acqstream.formats.n5.member_folders import N5Options
 from acqstream.formats.ome_zarr.layout import create_layout as create_ome_zarr
-from acqstream.formats.ome_zarr.layout_v2 import create_layout_v2
-from acqstream.formats.ome_zarr.options import OmeZarrOptions
+from acqstream.formats.ome_zarr.plan import OmeZarrOptions
 from acqstream.formats.ome_zarr.plan import plan as plan_ome_zarr
-from acqstream.formats.ome_zarr.xarray_layout import XarrayLayout, plan_for_xarray
+from acqstream.formats.ome_zarr.viewer_layouts import XarrayLayout, create_layout_v2, plan_for_xarray
 from acqstream.formats.precomputed.layout import plan as plan_precomputed
 from acqstream.formats.precomputed.metadata import PrecomputedOptions
 from acqstream.formats.precomputed.shard_layout import create_layout as create_precomputed

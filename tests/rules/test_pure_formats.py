@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PURE = ("layout", "metadata", "documents", "codec")
+PURE = ("layout", "metadata", "codec")
 FORMATS = sorted(path.parent for path in (ROOT / "acqstream" / "formats").glob("*/codec.py"))
 MODULES = {"os", "io", "pathlib", "shutil", "tempfile", "glob", "socket", "subprocess", "mmap"}
 # A protocol, parsing of JSON texts, and the places of chunks in an object of a store.
@@ -95,11 +95,11 @@ def closure(start: Path) -> set[Path]:
     return found
 
 
-def test_layouts_documents_and_codecs_are_pure() -> None:
+def test_layouts_metadata_and_codecs_are_pure() -> None:
     assert FORMATS
     for folder in FORMATS:
         for name in PURE:
-            for module in closure(folder / f"{name}.py") if (folder / f"{name}.py").exists() else ():
+            for module in closure(folder / f"{name}.py"):
                 assert not file_system_uses(module), module
                 storage = {
                     one for one in imports_of(ast.parse(module.read_text())) if one.startswith("acqstream.storage")
@@ -124,8 +124,7 @@ def test_chunk_formats_see_places_only() -> None:
 def test_every_chunk_format_with_a_layout_has_the_same_names() -> None:
     for folder in FORMATS:
         names = {path.stem for path in folder.glob("*.py")}
-        assert {"layout", "codec"} <= names, folder
-        assert {"metadata", "foreign"} <= names or {"documents", "opening", "check"} <= names, folder
+        assert {*PURE, "foreign"} <= names, folder
 
 
 def test_the_engine_of_mirrors_sees_stores_only() -> None:

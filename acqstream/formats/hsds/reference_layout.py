@@ -1,7 +1,17 @@
-"""`acqstream-hsds.json` of a container whose pixels stay in the stacks: the array, and where its stacks are. Pure.
+"""The objects of a domain whose pixels stay in the stacks of an NDTiff dataset, and our note about it. Pure.
 
-It lies at the top of the container, beside the bucket, as that of a container with pixels does. Our reader finds the
-stacks by this note alone, and never by the link that a server follows. Everything inside its shape is stored.
+    level 0            the array of frames, (axes of the frames..., y, x[, c]); a chunk is a frame, in its stack
+    <axis>             the value of each place along an axis of the frames, a dimension scale of `level 0`
+    metadata/<name>    a number in the metadata of each frame, (axes of the frames...), float64, NaN where it is missing
+    (without a link)   the chunk table of `level 0`: where each frame begins, its size and its stack
+
+Each dataset but `level 0` is cut along the axes of the frames as the chunk table is, so that all of them grow by the
+same chunks. Chunks of the table are compressed: of its rows only offsets differ.
+
+The note, `acqstream-hsds.json`, lies at the top of the container, beside the bucket. It says where the stacks are: our
+reader finds them by it alone, and never by the link that a server follows. Everything inside its shape is stored.
+
+Source: HDF Group, HSDS object storage schema, "Dataset", H5D_CHUNKED_REF_INDIRECT; HDF5 dimension scale specification.
 """
 
 from __future__ import annotations
@@ -39,9 +49,9 @@ from acqstream.storage.json_file import parse_fields
 REFERENCE_FORMAT = "acqstream-hsds-reference"
 _VERSION = 1
 _MAX_EXTENT = 2**62
-_MAX_HEADER_BYTES = 1 << 27
-_MAX_URI_BYTES = 1 << 16
-MAX_FRAME_BYTES = 1 << 32  # of a stack file
+_MAX_HEADER_BYTES = 2**27
+_MAX_URI_BYTES = 2**16
+MAX_FRAME_BYTES = 2**32  # of a stack file
 _PICTURES = (("y", "x"), ("y", "x", "c"))
 
 

@@ -1,4 +1,4 @@
-"""The layout of a container of precomputed volumes whose chunks lie in shards. Pure.
+"""The layout of a container of precomputed volumes whose chunks lie in shards, and the choice of layouts. Pure.
 
 Ids of chunks depend on the size in `info`, so this states more planes than there are until ids no longer change; the
 note of the container has the planes that are stored. docs/decisions/039-sharded-precomputed.md says why.

@@ -18,11 +18,11 @@ from acqstream.arrays.image_places import ImagePlaces
 from acqstream.errors import ConfigError, CorruptDataset, DatasetExists
 from acqstream.formats.array_members import member_number, numbered_member, numbering_of
 from acqstream.formats.ome_zarr.layout import OmeZarrLayout, create_layout
-from acqstream.formats.ome_zarr.options import parse_options
 from acqstream.formats.ome_zarr.plan import (
     MAX_COMPRESSED_SHARD_BYTES,
     MAX_RAW_SHARD_BYTES,
     MAX_SHARD_PLANE_BYTES,
+    parse_options,
     plan,
 )
 
