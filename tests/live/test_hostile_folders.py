@@ -14,7 +14,7 @@ import pytest
 
 import acqstream
 from acqstream.errors import AcqStreamError
-from acqstream.formats.checksum_note import FOLDER
+from acqstream.formats.checksum_list import FOLDER
 from acqstream.formats.ndtiff.index import INDEX_NAME
 from acqstream.integrity.recovery import recover
 from acqstream.integrity.repair.dataset_repair import repair

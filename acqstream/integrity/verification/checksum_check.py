@@ -15,8 +15,17 @@ from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset
 from acqstream.formats.check_report import CheckReport
-from acqstream.formats.checksum_list import DOCUMENT, ChecksumPage, ListEnd, read_pages
-from acqstream.formats.checksum_note import FOLDER, NOTE_KEY, ChecksumNote, list_number, parse_note
+from acqstream.formats.checksum_list import (
+    DOCUMENT,
+    FOLDER,
+    NOTE_KEY,
+    ChecksumNote,
+    ChecksumPage,
+    ListEnd,
+    list_number,
+    parse_note,
+    read_pages,
+)
 from acqstream.storage.boundary import requested_links
 from acqstream.storage.json_file import MAX_FILE_BYTES
 from acqstream.storage.read_place import ReadPlace
