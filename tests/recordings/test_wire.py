@@ -1,7 +1,7 @@
 """Recorded dialogues with a daemon, in the bytes of docs/protocol.md, get the recorded replies.
 
-wire.json has both. A part of a message is text, `hex:...`, `zeros:COUNT`, or `count:COUNT` (0, 1, 2 ...). `until` is what ends the wait for replies:
-a type, `published N` of an `ack`, `complete` for mirrors, or nothing.
+wire.json has both. A part of a message is text, `hex:...`, `zeros:COUNT`, or `count:COUNT` (0, 1, 2 ...). `until` is
+what ends the wait for replies: a type, `published N` of an `ack`, `complete` for mirrors, or nothing.
 """
 
 from __future__ import annotations
@@ -70,11 +70,14 @@ def is_end(reply: dict[str, Any], until: str) -> bool:
 
 def replies_to(socket: zmq.Socket[bytes], step: dict[str, Any], own: dict[str, str]) -> list[Any]:
     """In the order of their texts: threads decide which of two comes first. own: names of this daemon, and tokens."""
-    parts, until, replies = [part_of(text) for text in step["send"]], step["until"], []
+    parts, until = [part_of(text) for text in step["send"]], step["until"]
+    replies: list[Any] = []
     socket.send_multipart(parts)
     deadline, is_over = time.monotonic() + REPLY_S, not until
     while not is_over:
-        assert socket.poll(max(0, deadline - time.monotonic()) * 1000), f"no {until} for {step['send']}, but {replies}"
+        assert socket.poll(int(max(0, deadline - time.monotonic()) * 1000)), (
+            f"no {until} for {step['send']}, but {replies}"
+        )
         content = socket.recv()
         is_json = content[:1] == b"{"
         reply = json.loads(content) if is_json else msgpack.unpackb(content)
