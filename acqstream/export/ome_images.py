@@ -22,7 +22,7 @@ from acqstream.description.image_positions import IMAGE_AXES, position_names
 from acqstream.description.space import S_BY_UNIT, UM, UM_BY_UNIT, Place
 from acqstream.description.stage import StageReading, stage_reading
 from acqstream.errors import UnsupportedFeature
-from acqstream.formats.ome_zarr.wells import find_wells, row_number
+from acqstream.formats.ome_zarr.metadata import find_wells, row_number
 from acqstream.model.axes import POSITION, TILE_AXES, AxisValue
 
 _ROLES = {"time": "T", "t": "T", "channel": "C", "c": "C", "z": "Z"}

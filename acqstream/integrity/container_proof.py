@@ -17,8 +17,17 @@ from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset
 from acqstream.formats.check_report import CheckReport, Problem
-from acqstream.formats.checksum_list import DOCUMENT, ChecksumPage, ListEnd, read_pages
-from acqstream.formats.checksum_note import FOLDER, NOTE_KEY, ChecksumNote, list_number, parse_note
+from acqstream.formats.checksum_list import (
+    DOCUMENT,
+    FOLDER,
+    NOTE_KEY,
+    ChecksumNote,
+    ChecksumPage,
+    ListEnd,
+    list_number,
+    parse_note,
+    read_pages,
+)
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.model.units import count_text
 from acqstream.storage.files.boundary import requested_links

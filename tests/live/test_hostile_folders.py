@@ -14,7 +14,7 @@ import pytest
 
 import acqstream
 from acqstream.errors import AcqStreamError
-from acqstream.formats.checksum_note import FOLDER
+from acqstream.formats.checksum_list import FOLDER
 from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.integrity.recover import recover
 from acqstream.integrity.repair import repair

@@ -119,7 +119,7 @@ def test_the_daemon_loads_no_codec_and_no_chunk_format():
     module = "acqstream.daemon.server"
     if module not in SOURCES:
         pytest.skip(f"{module} does not exist")
-    chunk_formats = [f"acqstream.formats.{path.parent.name}" for path in ROOT.glob("acqstream/formats/*/documents.py")]
+    chunk_formats = [f"acqstream.formats.{path.parent.name}" for path in ROOT.glob("acqstream/formats/*/codec.py")]
     assert chunk_formats
     avoided = ("acqstream.codecs", "acqstream.views.pyramid_view", *chunk_formats)
     loaded = loaded_by(f"import {module}")

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.formats.ome_zarr.axes import split_axes
-from acqstream.formats.ome_zarr.wells import find_wells, planned_wells
+from acqstream.formats.ome_zarr.image_folders import split_axes
+from acqstream.formats.ome_zarr.metadata import find_wells, planned_wells
 from acqstream.model.axes import POSITION
 
 

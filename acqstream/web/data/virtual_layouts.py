@@ -12,19 +12,17 @@ from typing import Literal
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.chunk_layout import ChunkLayout
-from acqstream.formats.n5.compression import Compression
+from acqstream.formats.compression import N5_COMPRESSION, ZARR_COMPRESSION
 from acqstream.formats.n5.layout import create_layout as create_n5
 from acqstream.formats.n5.layout import plan as plan_n5
-from acqstream.formats.n5.options import N5Options
-from acqstream.formats.ome_zarr.compression import parse_option
+from acqstream.formats.n5.member_folders import N5Options
 from acqstream.formats.ome_zarr.layout import create_layout as create_ome_zarr
-from acqstream.formats.ome_zarr.layout_v2 import create_layout_v2
-from acqstream.formats.ome_zarr.options import OmeZarrOptions
+from acqstream.formats.ome_zarr.plan import OmeZarrOptions
 from acqstream.formats.ome_zarr.plan import plan as plan_ome_zarr
-from acqstream.formats.ome_zarr.xarray_layout import XarrayLayout, plan_for_xarray
+from acqstream.formats.ome_zarr.viewer_layouts import XarrayLayout, create_layout_v2, plan_for_xarray
 from acqstream.formats.precomputed.layout import plan as plan_precomputed
-from acqstream.formats.precomputed.layout_choice import create_layout as create_precomputed
-from acqstream.formats.precomputed.options import PrecomputedOptions
+from acqstream.formats.precomputed.metadata import PrecomputedOptions
+from acqstream.formats.precomputed.shard_layout import create_layout as create_precomputed
 
 MAX_WHOLE_BYTES = 8 * 2**20  # of a frame that is one chunk: it needs no copy
 PIECE_SIDE = 512
@@ -90,7 +88,7 @@ def announce(
 
 def _zarr_options(cut: ChunkCut) -> OmeZarrOptions:
     return OmeZarrOptions(
-        compression=parse_option("none"),
+        compression=ZARR_COMPRESSION.parse("none"),
         chunks=(1, *cut.sides),
         is_sharded=False,
         levels=cut.n_levels,
@@ -111,7 +109,7 @@ def _ome_zarr_v2(array: ArraySpec, cut: ChunkCut) -> ChunkLayout:
 def _n5(array: ArraySpec, cut: ChunkCut) -> ChunkLayout:
     options = N5Options(
         layout="array",
-        compression=Compression.parse("raw"),
+        compression=N5_COMPRESSION.parse("raw"),
         blocks=(1, *cut.sides),
         levels=cut.n_levels,
         downsample="xy",
