@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from acqstream.arrays.array_spec import ArraySpec
+from acqstream.errors import DatasetError
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import ChunkLayout, Plan
@@ -124,8 +125,9 @@ def test_a_reader_by_layout_can_be_sent_to_another_process(tmp_path: Path) -> No
     assert [*reader.stored()] == [(1, 0, 0, 0)]
     assert np.array_equal(reader.read_chunk((1, 0, 0, 0)), chunk)
     assert reader.read_chunk((0, 0, 0, 0)) is None
-    with pytest.raises(IndexError):
-        reader.read_chunk((5, 0, 0, 0))
+    for outside in ((2, 0, 0, 0), (5, 0, 0, 0), (1, 0, 0), (-1, 0, 0, 0)):
+        with pytest.raises(IndexError):
+            reader.read_chunk(outside)
     report = CheckReport()
     counts = check_layout(place_of(tmp_path / "a.npys"), read_layout, report)
     assert (counts.chunks, counts.missing, report.problem_count, report.note_count) == (1, 1, 0, 1)
@@ -152,3 +154,13 @@ def test_chunks_of_blocks_are_read_as_one(tmp_path: Path) -> None:
     found = reader.read_chunk((1, 1))
     assert found is not None
     assert np.array_equal(found, chunk[:3, :4])
+
+
+def test_a_level_that_is_gone_is_told_by_refresh(tmp_path: Path) -> None:
+    (level,) = blocks_of(LocalStore(tmp_path / "a", UnforcedDisk()))[0].plan.levels
+    levels = [level, level]
+    _, second = open_layout(place_of(tmp_path / "a"), lambda _store: (Blocks(Plan(levels=tuple(levels))), True))
+    levels.pop()
+    with pytest.raises(DatasetError, match="level 1 no longer exists"):
+        second.refresh()
+    assert second.spec is level

@@ -289,7 +289,6 @@ def _byte_order(configuration: Fields, item_bytes: int) -> Literal["<", ">"]:
     return "<" if configuration.text("endian") == "little" else ">"
 
 
-_V2_NAME = ".zarray"
 _MAX_V2_EXTENT = 2**63 - 1
 _V2_DTYPE = re.compile(r"[<>|][biufc](1|2|4|8|16)")
 _NOT_FINITE: Mapping[str, float] = MappingProxyType({"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf})

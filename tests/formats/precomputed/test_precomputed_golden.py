@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -62,3 +63,13 @@ def test_resolution_and_offset_are_micrometers_of_voxel_centres():
 
 def test_all_golden_volumes_are_tested():
     assert {path.parent.name for path in GOLDEN.glob("*/info")} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", ["cv_u16_unsharded_gz", "cv_u16_sharded"])
+def test_a_file_of_no_chunk_is_noted(name, tmp_path):
+    shutil.copytree(GOLDEN / name, tmp_path / name)
+    (folder,) = {path.parent for path in (tmp_path / name).glob("*/*") if path.is_file()}
+    (folder / "notes.txt").write_text("by a stranger")
+    report = CheckReport()
+    check_volume(place_of(tmp_path / name), report)
+    assert report.notes == [f"{folder / 'notes.txt'} belongs to no chunk"]
