@@ -225,7 +225,7 @@ def _positions(grid: Sequence[int]) -> Iterator[Position]:
 
 
 class ChunkSource:
-    """A Source over the readers of all levels of an array."""
+    """A dataset of the readers of all levels of an array."""
 
     def __init__(self, opened: Path, chunk_format: ChunkFormat[Any], *, follows_links: bool) -> None:
         self.format = chunk_format.name

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.arrays.level_layout import Source, X, Y
+from acqstream.arrays.level_layout import X, Y
 from acqstream.dataset.frame_source import NDTiffSource
 from acqstream.dataset.level import Level
 from acqstream.dataset.level_array import LevelArray
-from acqstream.dataset.sources import open_source
+from acqstream.dataset.sources import Source, open_source
 from acqstream.description.channels import ChannelLook
 from acqstream.errors import DatasetError, FileMissing, UnsupportedFeature, WaitTimeout
 from acqstream.formats.ndtiff.reader import NDTiffReader
@@ -262,7 +262,7 @@ class Dataset:
 
         Returns the new keys of the full resolution, in order of arrival; none for an array. Reads only new entries.
         """
-        return self._source.refresh()
+        return list(self._source.refresh())
 
     def to_dask(self, level: int = 0) -> dask.array.Array:
         """A level as a lazy dask array, see `dask_arrays.to_dask`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from acqstream.storage.files.boundary import following_links
 
 
 class NDTiffSource:
-    """A Source over the readers of all levels, and what single frames alone have."""
+    """A dataset of the readers of all levels, and what single frames alone have."""
 
     def __init__(
         self,
@@ -88,12 +88,13 @@ class NDTiffSource:
         values = self._levels[0].frame_array().values if len(self._full) else {}
         return {name: values.get(name, seen[name]) for name in axis_order(seen, self._full.declared_order)}
 
-    def refresh(self) -> list[dict[str, AxisValue]]:
+    def refresh(self) -> Iterable[dict[str, AxisValue]]:
+        """Look for new frames and levels; keys of new frames, which are made as they are taken."""
         rows = self._full.refresh()
         for reader in self._readers[1:]:
             reader.refresh()
         self.find_levels()
-        return list(self._full.keys(rows))
+        return self._full.keys(rows)
 
     def close(self) -> None:
         for reader in self._readers:

@@ -112,7 +112,6 @@ def make_app(context: WebContext, groups: Iterable[RouteGroup] = ROUTE_GROUPS) -
     app.cleanup_ctx.append(follow_app)
     app.on_response_prepare.append(add_headers)
     state = PageState(context)
-    app.on_cleanup.append(_closing(state))
     for route in (
         *(one for group in groups for one in group(context)),
         *(one for group in PAGE_GROUPS for one in group(state)),
@@ -121,10 +120,3 @@ def make_app(context: WebContext, groups: Iterable[RouteGroup] = ROUTE_GROUPS) -
             # "*": the guard refuses other methods for all paths alike.
             app.router.add_route("*", path, route.handler)
     return app
-
-
-def _closing(state: PageState) -> Callable[[web.Application], Awaitable[None]]:
-    async def close(_app: web.Application) -> None:
-        state.close()
-
-    return close

@@ -7,13 +7,14 @@ import contextlib
 import json
 import socket
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 
 from acqstream.web.answers import JSON, NO_CACHE, Body, absent, content_tag, send
-from acqstream.web.page.dataset_shelf import DatasetShelf
 from acqstream.web.page.page_texts import page_texts
+from acqstream.web.page.picture_source import borrow_pictures
 from acqstream.web.page_template import PageFiles, load_page_files
 from acqstream.web.previews import Previews
 from acqstream.web.web_context import CONTEXT, WebContext
@@ -29,8 +30,7 @@ class PageState:
         self._feed = context.feed
         self.host = socket.gethostname()
         self.files: PageFiles = load_page_files()
-        self.shelf = DatasetShelf()
-        self.previews = Previews(self.shelf, context.run, context.gate.pace)
+        self.previews = Previews(partial(borrow_pictures, context.shelf), context.run, context.gate.pace)
         self._texts: tuple[int, dict[str, Any], str] = (-1, {}, "")
 
     @property
@@ -51,9 +51,6 @@ class PageState:
             for one in self._feed.history.steps
         ]
         return {"steps": steps}
-
-    def close(self) -> None:
-        self.shelf.close()
 
     def _made(self) -> tuple[int, dict[str, Any], str]:
         feed, n_reports = self._feed, self._feed.n_reports

@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from prometheus_client import CollectorRegistry
 
 from acqstream.errors import AcqStreamError, ConfigError
 from acqstream.extras import install_command
+from acqstream.frames.array_cache import LevelCache
 from acqstream.storage.patient_output import never_wait_for_output
 from acqstream.storage.platform import STOP_SIGNALS, child_process, keep_large_blocks, session_signals
 from acqstream.storage.platform.capabilities import go_last, has_local_sockets
@@ -33,7 +35,8 @@ from acqstream.web.app import make_app
 from acqstream.web.connection_watch import ConnectionWatch
 from acqstream.web.daemon_feed import feeding
 from acqstream.web.data.dataset_folders import ServedFolders
-from acqstream.web.data.virtual_dataset import OpenDatasets
+from acqstream.web.data.dataset_shelf import DatasetShelf
+from acqstream.web.data.virtual_dataset import ServedDataset
 from acqstream.web.metrics import WebMetrics
 from acqstream.web.request_gate import RequestGate
 from acqstream.web.web_context import WebContext
@@ -179,12 +182,14 @@ async def serving(settings: WebSettings) -> AsyncIterator[tuple[str, WebContext]
         limits = settings.limits
         registry = CollectorRegistry()
         feed = await undo.enter_async_context(feeding(settings.endpoint))
+        shelf = DatasetShelf(limits.datasets, partial(ServedDataset, cache=LevelCache(limits.level_bytes)))
+        undo.callback(shelf.close)
         context = WebContext(
             settings,
             RequestGate(limits, lambda: bool(feed.view.running)),
             watch,
             ServedFolders(settings.data),
-            OpenDatasets(limits.datasets, limits.level_bytes),
+            shelf,
             threads,
             feed,
             registry,
