@@ -47,9 +47,8 @@ def export(
     as CSV, or as Parquet if OUT ends with .parquet. The file appears when it is complete. Of a dataset that is being
     written, the frames published now are exported.
     """
-    from acqstream.export.choice import parse_choices
     from acqstream.export.exporter import Exporter
-    from acqstream.export.request import ExportRequest
+    from acqstream.export.request import ExportRequest, parse_choices
     from acqstream.storage.files.url_path import as_path
 
     try:

@@ -3,22 +3,150 @@
 By reference, `/frames/00000`, `/frames/00001` ... are datasets with external storage: the bytes of up to 2,000 frames,
 each a segment of a stack. `/image` is a virtual dataset over them. Sources: HDF5 File Format Specification 3.0,
 IV.A.2.h (External Data Files message) and VII (virtual datasets).
+
+Dimension scales, coordinates and metadata are those of the netCDF-4 data model: h5py finds scales, and xarray and
+netCDF tools variables and coordinates. Sources: HDF5 Dimension Scale Specification 1.0; netCDF-4 file format ("Creating
+netCDF-4 files with HDF5"); CF conventions, section 5 ("coordinates").
 """
 
 from __future__ import annotations
 
+import json
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from acqstream.arrays.level_layout import LevelSource
 from acqstream.dataset.level_array import LevelArray
-from acqstream.export.blocks import Box, block_shape, cut
-from acqstream.export.frame_references import FrameReferences, runs
-from acqstream.export.hdf5_axes import FRAMES, IMAGE, attach_scales
+from acqstream.dataset.xarray_arrays import coordinates, dimension_names
+from acqstream.export.frame_references import Box, FrameReferences, block_shape, cut, runs
+from acqstream.model.metadata import TIME_KEY, capture_time
 from acqstream.storage.files.new_file import NewFile
+
+IMAGE, METADATA, SUMMARY, FRAMES = "image", "metadata", "summary_metadata", "frames"
+_OWN_NAMES = frozenset({IMAGE, METADATA, SUMMARY, FRAMES})
+_NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. %9d"  # text of the netCDF-4 file format
+_NO_TIME = np.int64(-(2**63))  # numpy's NaT
+_MAX_EMPTY = 8  # places for each frame, above which columns have an item for each frame
+_MAX_COLUMNS = 200  # of numbers in the metadata of frames
+_MAX_ATTRIBUTE_BYTES = 32 * 1024  # an object header has at most 64 KiB
+
+
+def dimension_of(name: str) -> str:
+    """The name of a dimension in the file: no slash, and none of ours."""
+    plain = name.replace("/", "_") or "_"
+    return f"{plain}_axis" if plain in _OWN_NAMES or plain == "." else plain
+
+
+def write_scales(h5py: Any, file: Any, source: LevelSource, array: LevelArray) -> str:
+    """Dimensions with their coordinates: int64, float64 or texts; a unit is the attribute `units`.
+
+    Return the names of coordinates that are no dimensions, as `attach_scales` takes them.
+    """
+    by_name = coordinates(source, array)
+    for number, (name, size) in enumerate(zip(dimension_names(array), array.shape, strict=True)):
+        dimension = dimension_of(name)
+        if name in by_name:
+            scale = _write_coordinate(h5py, file, dimension, by_name[name])
+            scale.make_scale(dimension)
+        else:
+            scale = file.create_dataset(dimension, (size,), "<f4", track_times=False)
+            scale.make_scale(_NO_VARIABLE % size)
+        scale.attrs["_Netcdf4Dimid"] = np.int32(number)
+    for name, coordinate in by_name.items():
+        if name not in dimension_names(array):
+            dataset = _write_coordinate(h5py, file, dimension_of(name), coordinate)
+            for at, dimension in enumerate((coordinate[0],) if isinstance(coordinate[0], str) else coordinate[0]):
+                dataset.dims[at].attach_scale(file[dimension_of(dimension)])
+    return " ".join(dimension_of(name) for name in by_name if name not in dimension_names(array))
+
+
+def attach_scales(file: Any, dataset: Any, array: LevelArray, coordinate_names: str) -> None:
+    """Give `dataset`, whose first axes are those of `array`, its dimensions and coordinates."""
+    dimensions = [dimension_of(name) for name in dimension_names(array)][: dataset.ndim]
+    for at, dimension in enumerate(dimensions):
+        dataset.dims[at].label = dimension
+        dataset.dims[at].attach_scale(file[dimension])
+    if coordinate_names:
+        dataset.attrs["coordinates"] = coordinate_names
+
+
+def write_summary(h5py: Any, file: Any, summary: Mapping[str, Any], attributes: Mapping[str, Any]) -> None:
+    """The summary metadata as JSON text in a dataset of its own, and its plain values as attributes of the file."""
+    text = json.dumps(summary, ensure_ascii=False, default=str)
+    file.create_dataset(SUMMARY, data=text.replace("\0", ""), dtype=h5py.string_dtype())
+    left = _MAX_ATTRIBUTE_BYTES
+    for name, value in {**summary, **attributes}.items():
+        if not isinstance(value, str | int | float) or not name or "\0" in name:
+            continue
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            continue
+        content = value.replace("\0", "") if isinstance(value, str) else value
+        left -= len(name.encode("utf-8", "replace")) + len(str(content).encode("utf-8", "replace")) + 64
+        if left < 0:
+            return
+        file.attrs[name] = content
+
+
+def write_metadata(
+    file: Any,
+    array: LevelArray,
+    coordinate_names: str,
+    frames: Iterable[tuple[Sequence[int], Mapping[str, Any]]],
+) -> int:
+    """Numbers in the metadata of frames, a dataset per key in group `metadata`: float64, NaN where a frame has none.
+
+    Capture times are exact: int64 with the attributes `units` and `_FillValue`, as the CF conventions have them.
+    frames: position along the outer axes and metadata of each frame. The shape is that of the outer axes; where few of
+    their places have a frame, the datasets have an item for each frame, and `positions` has its places along the axes.
+    Return the number of keys; the first 200 become datasets.
+    """
+    shape = array.shape[: len(array.outer)]
+    positions: list[tuple[int, ...]] = []
+    columns: dict[str, dict[int, Any]] = {}  # values by number of the frame
+    for number, (position, metadata) in enumerate(frames):
+        positions.append(tuple(position))
+        for key, value in metadata.items():
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or (key == TIME_KEY and capture_time(metadata) is None):
+                continue
+            if key in columns or (len(columns) < _MAX_COLUMNS and key.strip(".")):
+                columns.setdefault(key, {})[number] = value
+    if not columns:
+        return 0
+    group = file.create_group(METADATA)
+    is_sparse = math.prod(shape) > _MAX_EMPTY * len(positions)
+    if is_sparse:
+        listed = group.create_dataset("positions", data=np.array(positions, np.int64), track_times=False)
+        listed.attrs["axes"] = " ".join(dimension_of(name) for name in dimension_names(array)[: len(shape)])
+    for key, values in columns.items():
+        column = np.full((len(positions),) if is_sparse else shape, _NO_TIME if key == TIME_KEY else np.nan)
+        for number, value in values.items():
+            column[number if is_sparse else positions[number]] = value
+        name = key.replace("/", "_").replace("\0", "")
+        dataset = group.create_dataset(f"{name}_" if name in group else name, data=column, track_times=False)
+        if not is_sparse:
+            attach_scales(file, dataset, array, coordinate_names)
+        if key == TIME_KEY:
+            dataset.attrs.update({"units": "nanoseconds since 1970-01-01", "_FillValue": _NO_TIME})
+    return len(columns)
+
+
+def _write_coordinate(h5py: Any, file: Any, name: str, coordinate: tuple[Any, ...]) -> Any:
+    _, values, *attributes = coordinate
+    values = np.asarray(values)
+    if values.dtype.kind in "US":
+        dataset = file.create_dataset(name, data=values.astype(object), dtype=h5py.string_dtype())
+    else:
+        dataset = file.create_dataset(name, data=values, track_times=False)
+    for key, value in (attributes[0] if attributes else {}).items():
+        dataset.attrs[key] = value
+    return dataset
+
 
 MAX_SEGMENTS = 2000
 """Of one external dataset: its list lies in one message of the object header, which overflows near 2,700."""

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from acqstream import __version__
 from acqstream.codecs import gzip, zstd
-from acqstream.export.image_grid import ImageGrid
-from acqstream.export.ome_document import OmeImage, OmePixels, ome_xml
+from acqstream.export.ome_images import ImageGrid, OmeImage, OmePixels, ome_xml
 from acqstream.export.plane_levels import PlaneLevels
 from acqstream.storage.files.new_file import NewFile
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.level_layout import LevelAxis
 from acqstream.dataset.level_array import LevelArray
-from acqstream.export.image_grid import ImageGrid
+from acqstream.export.ome_images import ImageGrid
 from acqstream.storage.files.new_file import NewFile
 
 MAX_CLASSIC_BYTES = 2**32 - 32 * 2**20

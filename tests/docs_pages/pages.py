@@ -199,7 +199,7 @@ PAGES: Mapping[str, Page] = {
     "docs/verify.md": Page(before={"tail": "cd /data/cells"}),
     "docs/viewing.md": Page(
         python=_OPEN,
-        before={"from acqstream.dataset.napari_live": _LIVE},
+        before={"from acqstream.dataset.napari_reader": _LIVE},
         deep=True,
     ),
     "docs/views.md": Page(apart=("with acqstream",)),

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.export.blocks import block_shape, cut
+from acqstream.export.frame_references import block_shape, cut
 
 SIZES = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=0, max_size=4)
 

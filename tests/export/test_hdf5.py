@@ -20,7 +20,7 @@ from acqstream.dataset.xarray_arrays import coordinates
 from acqstream.errors import ConfigError, CorruptDataset, DatasetError, DatasetExists, DiskFull, UnsupportedFeature
 from acqstream.export.exporter import ABSOLUTE_TEXT, GROWING_TEXT
 from acqstream.export.frame_references import runs
-from acqstream.export.hdf5_axes import dimension_of
+from acqstream.export.hdf5 import dimension_of
 from tests.export.many_frames import write_many
 from tests.export.sample_exports import CHANNELS, MISSING, SUMMARY, export, write_cells
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image

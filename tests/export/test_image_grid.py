@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.arrays.level_layout import LevelAxis
-from acqstream.export.image_grid import ImageGrid
+from acqstream.export.ome_images import ImageGrid
 
 NAMES = st.lists(st.sampled_from(["time", "t", "channel", "z", "position", "angle"]), unique=True, max_size=5)
 

@@ -17,7 +17,7 @@ import acqstream
 from acqstream.cli.main import main
 from acqstream.codecs import zstd
 from acqstream.errors import ConfigError, DiskFull, UnsupportedFeature
-from acqstream.export.ome_document import NAMESPACE, OmeChannel, OmeImage, OmePixels, ome_xml, pixel_type
+from acqstream.export.ome_images import NAMESPACE, OmeChannel, OmeImage, OmePixels, ome_xml, pixel_type
 from acqstream.grid.block_mean import BlockMean
 from tests.export.sample_exports import export, write_cells
 from tests.export.test_plane_levels import rounded_mean
