@@ -2,7 +2,7 @@
 
 Whoever opens a file decides what others may do with it meanwhile. All files of acqstream are opened so that others may
 read, write, rename and remove them (FILE_SHARE_*). A file that another program opened otherwise is waited for, because
-most such programs have it for some milliseconds; see `windows_errors.until_free`.
+most such programs have it for some milliseconds; see `windows_api.until_free`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from typing import Any
 
 from acqstream.storage.platform import windows_api as types
 from acqstream.storage.platform.windows_api import (
+    FOLDER_IN_USE,
+    IN_USE,
     INVALID_HANDLE,
+    UNSUPPORTED,
     WIN_CTYPES,
     advapi32,
     call_error,
@@ -29,8 +32,9 @@ from acqstream.storage.platform.windows_api import (
     kernel32,
     last_error,
     rstrtmgr,
+    until_free,
+    windows_error,
 )
-from acqstream.storage.platform.windows_errors import FOLDER_IN_USE, IN_USE, UNSUPPORTED, until_free, windows_error
 
 # Paths of Windows in the form that has no limit of 260 characters, and back.
 
