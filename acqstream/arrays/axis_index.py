@@ -17,8 +17,6 @@ from acqstream.errors import DatasetError
 from acqstream.model.axes import AxisValue
 from acqstream.model.fields import check_choice, check_integer, check_optional_integer, check_text, field_error
 
-# Axis values of many frames at once.
-
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:

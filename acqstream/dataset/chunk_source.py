@@ -1,4 +1,4 @@
-"""The source of a dataset in a chunk format: arrays, no single frames."""
+"""A dataset in a chunk format, and its levels: arrays, no single frames."""
 
 from __future__ import annotations
 
@@ -37,9 +37,6 @@ from acqstream.model.axes import POSITION, AxisValue
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.storage.files.boundary import following_links
 from acqstream.storage.stores.data_path import place_of
-
-# Reads one level of an array cut into chunks.
-
 
 _PIXELS = ((Y, X, C), (Y, X))
 

@@ -1,4 +1,4 @@
-"""A dataset on disk, finished or growing: the public reading side."""
+"""A dataset on disk, finished or growing: the public reading side. It follows new frames, and chooses levels."""
 
 from __future__ import annotations
 
@@ -29,9 +29,6 @@ from acqstream.storage.files.url_path import as_path
 if TYPE_CHECKING:
     import dask.array
     import xarray
-
-
-# New frames of a growing dataset, as they are published.
 
 
 class Followed(Protocol):
@@ -330,9 +327,6 @@ def _key(axes: Mapping[str, AskedValue] | None, more_axes: Mapping[str, AskedVal
 
 def _plain(value: AskedValue) -> AxisValue:
     return str(value) if isinstance(value, str) else operator.index(value)
-
-
-# Arrays of all levels for one view, and the choice of a level for a small picture.
 
 
 MIN_SIDE = 240

@@ -1,4 +1,4 @@
-"""Opens the source of the dataset at a path."""
+"""Opens the source of the dataset at a path, also for arrays that were sent to this process."""
 
 from __future__ import annotations
 
@@ -61,9 +61,6 @@ def _open(path: Path, *, follow_links: bool, is_stitched: bool) -> Source:
         readers = data_format.open(path)
     folder = readers[0].path if readers[0].level else readers[0].container
     return NDTiffSource(folder, data_format.name, readers, follows_links=follow_links, is_stitched=is_stitched)
-
-
-# Sources that arrays opened again, in the process that they were sent to.
 
 
 MAX_OPEN = 8  # an index takes memory, its files descriptors

@@ -28,9 +28,8 @@ from acqstream.web.answers import (
 from acqstream.web.data.data_address import PREFIX, BadAddress, DataOptions, name_and_options, parse_options, path_parts
 from acqstream.web.data.dataset_shelf import DatasetShelf
 from acqstream.web.data.frame_pixels import PixelSource
-from acqstream.web.data.virtual_array import ServedChunk
+from acqstream.web.data.virtual_array import VIRTUAL_LAYOUTS, ServedChunk
 from acqstream.web.data.virtual_dataset import ServedArray, ServedDataset
-from acqstream.web.data.virtual_layouts import VIRTUAL_LAYOUTS
 from acqstream.web.file_routes import send_file, send_listing
 from acqstream.web.web_context import CONTEXT, WebContext, plain_path
 

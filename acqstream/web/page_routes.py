@@ -1,4 +1,4 @@
-"""Routes of the page: itself, its files, and what its script asks for."""
+"""Routes of the page, and what they share: its files, the pictures, the texts of the last look at the daemon."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from acqstream.web.page_template import PageFiles, load_page_files
 from acqstream.web.previews import Previews
 from acqstream.web.web_context import CONTEXT, WebContext
 from acqstream.web.web_settings import split_token, token_cookie
-
-# What the routes of the page share: its files, the pictures, and the texts of the last look at the daemon.
 
 
 class PageState:

@@ -1,4 +1,9 @@
-"""Runs the web face: sockets, bounds on connections, and the end."""
+"""Runs the web face: sockets, bounds on connections, and the end; alone, or as a child process of the daemon.
+
+`acqstream.daemon.web_process` starts `python -m acqstream.web.web_server SETTINGS SOCKET PARENT`, SETTINGS in JSON. The
+process ends when the socket is closed. Exit codes: 0 in order, 78 the settings cannot work. Of errors that any client
+can cause the log has how many there were, not what they held, which may be a token.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +46,6 @@ from acqstream.web.metrics import WebMetrics
 from acqstream.web.request_gate import RequestGate
 from acqstream.web.web_context import WebContext
 from acqstream.web.web_settings import LOOPBACK, VIEWER_ORIGINS, WebLimits, WebSettings, read_or_make_token
-
-# The web face as a child process of the daemon.
-#
-# `acqstream.daemon.web_process` starts `python -m acqstream.web.web_server SETTINGS SOCKET PARENT`, SETTINGS in JSON.
-# The process ends when the socket is closed. Exit codes: 0 in order, 78 the settings cannot work.
-
 
 logger = logging.getLogger("acqstream.web")
 
@@ -91,9 +90,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-
-
-# What the log says of errors that any client can cause: how many, not what they held, which may be a token.
 
 
 LOGGERS = ("aiohttp.server", "asyncio")

@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -228,13 +229,17 @@ def test_threads_open_a_dataset_once(tmp_path: Path) -> None:
     assert len(opened) == 1
 
 
+def has_published(log: Any, count: int) -> bool:
+    return bool(log.cursors().published >= count)
+
+
 def test_what_was_published_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acqstream.web.page.picture_source.REFRESH_S", 0.0)
     shelf = DatasetShelf(2, lambda folder: ServedDataset(folder, LevelCache(0)))
     with start_log(tmp_path / "cells") as log:
         for count, frame in enumerate(FRAMES[:3], 1):
             log.append(frame.header, frame.image)
-            wait_for(log, lambda count=count: log.cursors().published >= count)
+            wait_for(log, partial(has_published, log, count))
             with borrow_pictures(shelf, tmp_path / "cells") as source:
                 assert source.count == count
                 assert source.find({}).key == frame.axes

@@ -1,4 +1,8 @@
-"""Abilities that a system has or lacks, one function each."""
+"""Abilities that a system has or lacks, one function each; the priority of this process; what direct I/O asks.
+
+Linux and Windows refuse a call that breaks the rules of direct I/O for offset, length and memory; Wine and file systems
+in memory do not, so each call is checked here before the system gets it where its own check cannot be relied on.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,6 @@ from pathlib import Path
 import numpy as np
 
 from acqstream.storage.platform.windows_names import has_long_paths
-
-# Lets other programs go first: for processes that only look at what is recorded.
-
 
 _NICENESS = 10
 
@@ -37,12 +38,6 @@ def go_last() -> None:
     process.nice(max(_NICENESS, process.nice()))
     if psutil.LINUX and process.ionice().ioclass != psutil.IOPRIO_CLASS_IDLE:
         process.ionice(psutil.IOPRIO_CLASS_BE, 7)
-
-
-# What direct I/O asks of offset, length and memory.
-#
-# Linux and Windows refuse a call that breaks it; Wine and file systems in memory do not, so each call is checked here
-# before the system gets it where its own check cannot be relied on.
 
 
 DIRECT_STEP_BYTES = 4096
@@ -84,12 +79,9 @@ def check_sectors(sector_bytes: int, path: str) -> None:
 
 _CREDENTIALS = struct.Struct("3i")  # of a process: its number, user, group
 
-# Users.
 
 ROOT_USER = 0
 """Who may do everything, where users have numbers."""
-
-# Sockets.
 
 
 def has_local_sockets() -> bool:
@@ -161,9 +153,6 @@ def port_release_s() -> float:
     return 5.0 if sys.platform == "win32" else 0.0
 
 
-# Memory and processes.
-
-
 def has_memory_files() -> bool:
     """True if memory can be shared by a descriptor, and sealed (memfd_create(2))."""
     return hasattr(os, "memfd_create")
@@ -223,9 +212,6 @@ def interrupting_signals() -> tuple[signal.Signals, ...]:
     return tuple(getattr(signal, name) for name in names if hasattr(signal, name))
 
 
-# Files and users.
-
-
 def has_drives() -> bool:
     """True if a colon in a name stands for a drive or a stream of a file (Windows)."""
     return os.name == "nt"
@@ -264,9 +250,6 @@ def group_ids() -> frozenset[int] | None:
 def needs_display_variable() -> bool:
     """True if a window needs DISPLAY or WAYLAND_DISPLAY in the environment."""
     return sys.platform == "linux"
-
-
-# The page cache, and what is written past it.
 
 
 def gathers_writes() -> bool:

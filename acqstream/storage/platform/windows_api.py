@@ -1,11 +1,12 @@
-"""Functions of the Windows API, loaded on first use, and its error codes as errno: every system can import them.
+"""Functions, structures and error codes of the Windows API. Functions load on first use: every system can import them.
 
-Argument types are those of Microsoft's reference (learn.microsoft.com/windows/win32/api), as 64-bit Windows has them.
-ctypes releases the interpreter lock during a call.
+Argument types, constants and structures are those of Microsoft's reference (learn.microsoft.com/windows/win32/api), as
+64-bit Windows has them. ctypes releases the interpreter lock during a call.
 
 Python translates an error code by the table of the C library, which knows 45 of them; all others become EINVAL: a full
 disk (39), a quota (1295), a lost share (64), a dying disk (1117). Source of the codes: "System Error Codes" of
-Microsoft's documentation (winerror.h).
+Microsoft's documentation (winerror.h). time.time_ns has steps of 15.6 ms before Python 3.13, longer than many
+exposures; the time of day here has steps below 1 us (GetSystemTimePreciseAsFileTime).
 """
 
 from __future__ import annotations
@@ -118,9 +119,6 @@ def until_free(
             return result, code
         sleep(min(wait_s, remaining_s))
         wait_s = min(2 * wait_s, _MAX_WAIT_S)
-
-
-# Constants and structures of the file functions of Windows, as in Microsoft's documentation.
 
 
 GENERIC_READ, GENERIC_WRITE, DELETE = 0x8000_0000, 0x4000_0000, 0x0001_0000
@@ -373,12 +371,6 @@ def close_handle(handle: int) -> None:
     """Close a handle. Raises OSError."""
     if not kernel32().CloseHandle(handle):
         raise call_error("cannot close a handle")
-
-
-# The time of day on Windows, in steps below 1 us.
-#
-# time.time_ns has steps of 15.6 ms before Python 3.13, longer than many exposures. Source:
-# GetSystemTimePreciseAsFileTime and FILETIME on learn.microsoft.com.
 
 
 _1601_TO_1970 = 116_444_736_000_000_000  # in steps of 100 ns

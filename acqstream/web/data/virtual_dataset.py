@@ -32,9 +32,15 @@ from acqstream.model.axes import TIME, Z
 from acqstream.storage.files.boundary import following_links
 from acqstream.web.data.data_address import DataOptions
 from acqstream.web.data.frame_pixels import MAX_REDUCED_BYTES, Factors, FramePixels, PixelSource, may_make
-from acqstream.web.data.plate_choice import plate_array
-from acqstream.web.data.virtual_array import ServedChunk, VirtualArray
-from acqstream.web.data.virtual_layouts import VIRTUAL_LAYOUTS, ChunkCut, announce, choose_cut
+from acqstream.web.data.virtual_array import (
+    VIRTUAL_LAYOUTS,
+    ChunkCut,
+    ServedChunk,
+    VirtualArray,
+    announce,
+    choose_cut,
+    plate_array,
+)
 
 logger = logging.getLogger("acqstream.web")
 

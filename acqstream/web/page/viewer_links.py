@@ -1,6 +1,7 @@
 """Links and lines to copy that open a dataset in other programs. Pure.
 
-The addresses of virtual datasets, and of the page that shows one in Neuroglancer, are those of docs/web.md.
+A path is one word of a command line that somebody copies into a terminal. The addresses of virtual datasets, and of the
+page that shows one in Neuroglancer, are those of docs/web.md.
 """
 
 from __future__ import annotations
@@ -11,9 +12,6 @@ from typing import Any
 from urllib.parse import quote
 
 from acqstream.web.data.neuroglancer_state import CONCURRENT_DOWNLOADS, state_url
-
-# A path as one word of a command line that somebody copies into a terminal. Pure.
-
 
 _WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 
