@@ -39,6 +39,7 @@ from acqstream.description.stage import stage_reading
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.frames.frame_description import SpaceWitnesses
+from acqstream.frames.frame_pixels import read_part
 from acqstream.frames.frame_snapshot import array_of, tile_step
 from acqstream.model.axes import COLUMN, POSITION, ROW, TILE_AXES, TIME, AxisValue
 
@@ -308,12 +309,7 @@ class FrameLevel:
                 f"{self.path}: frame {self.reader.key(row)} has shape {actual[0]} and dtype {actual[1]}, the first "
                 f"frame {expected[0]} and {expected[1]}: read it with read_frame"
             )
-        rows = piece.y
-        if rows.stop - rows.first == expected[0][0]:
-            frame = self.reader.read_pixels(row)
-        else:
-            frame = self.reader.read_rows(row, rows.first, rows.stop)
-        return frame[rows.inside, piece.x.source]
+        return read_part(self.reader, row, piece.y, piece.x)
 
     def _row(self, array: FrameArray, position: Sequence[int], tile: tuple[int, int] | None) -> int | None:
         """The row of the frame or tile at a position; the last one where frames with other axes lie there too."""

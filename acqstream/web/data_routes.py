@@ -10,6 +10,7 @@ from pathlib import Path
 from aiohttp import web
 
 from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat
+from acqstream.frames.frame_pixels import PixelSource
 from acqstream.storage.files.read_file import ReadFile
 from acqstream.web.answers import (
     BYTES,
@@ -27,7 +28,6 @@ from acqstream.web.answers import (
 )
 from acqstream.web.data.data_address import PREFIX, BadAddress, DataOptions, name_and_options, parse_options, path_parts
 from acqstream.web.data.dataset_shelf import DatasetShelf
-from acqstream.web.data.frame_pixels import PixelSource
 from acqstream.web.data.virtual_array import VIRTUAL_LAYOUTS, ServedChunk
 from acqstream.web.data.virtual_dataset import ServedArray, ServedDataset
 from acqstream.web.file_routes import send_file, send_listing

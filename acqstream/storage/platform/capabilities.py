@@ -79,9 +79,12 @@ def check_sectors(sector_bytes: int, path: str) -> None:
 
 _CREDENTIALS = struct.Struct("3i")  # of a process: its number, user, group
 
+# Users.
 
 ROOT_USER = 0
 """Who may do everything, where users have numbers."""
+
+# Sockets.
 
 
 def has_local_sockets() -> bool:
@@ -153,6 +156,9 @@ def port_release_s() -> float:
     return 5.0 if sys.platform == "win32" else 0.0
 
 
+# Memory and processes.
+
+
 def has_memory_files() -> bool:
     """True if memory can be shared by a descriptor, and sealed (memfd_create(2))."""
     return hasattr(os, "memfd_create")
@@ -212,6 +218,9 @@ def interrupting_signals() -> tuple[signal.Signals, ...]:
     return tuple(getattr(signal, name) for name in names if hasattr(signal, name))
 
 
+# Files and users.
+
+
 def has_drives() -> bool:
     """True if a colon in a name stands for a drive or a stream of a file (Windows)."""
     return os.name == "nt"
@@ -250,6 +259,9 @@ def group_ids() -> frozenset[int] | None:
 def needs_display_variable() -> bool:
     """True if a window needs DISPLAY or WAYLAND_DISPLAY in the environment."""
     return sys.platform == "linux"
+
+
+# The page cache, and what is written past it.
 
 
 def gathers_writes() -> bool:

@@ -37,6 +37,7 @@ from acqstream.formats.ome_zarr.xarray_layout import XarrayLayout, plan_for_xarr
 from acqstream.formats.precomputed.layout import plan as plan_precomputed
 from acqstream.formats.precomputed.layout_choice import create_layout as create_precomputed
 from acqstream.formats.precomputed.options import PrecomputedOptions
+from acqstream.frames.frame_pixels import Region
 from acqstream.model.axes import PICTURE_AXES, POSITION
 
 
@@ -187,16 +188,10 @@ _MAX_LISTED_MEMBERS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class ServedChunk:
-    """A chunk: its level and position in the grid; places along the axes of the frames; and pixels of the level,
-    [first, stop) along y, x and the colour samples. It lies in one picture.
-    """
+class ServedChunk(Region):
+    """A chunk, which lies in one picture: its position in the grid, and its colour samples [first, stop)."""
 
-    level: int
     position: Position
-    outer: Mapping[str, int]
-    y: tuple[int, int]
-    x: tuple[int, int]
     samples: tuple[int, int]
 
 
@@ -237,7 +232,7 @@ class VirtualArray:
             return None
         spans = {name: (part.start, part.stop) for name, part in zip(spec.axes, spec.region(position), strict=True)}
         outer = {name: first for name, (first, _) in spans.items() if name not in PICTURE_AXES}
-        return ServedChunk(level, position, outer, spans["y"], spans["x"], spans.get("c", (0, 1)))
+        return ServedChunk(level, outer, spans["y"], spans["x"], position, spans.get("c", (0, 1)))
 
     def folder(self, key: str) -> list[str] | None:
         """The documents and folders of documents in a folder, names of folders with "/" at their end; None elsewhere.
