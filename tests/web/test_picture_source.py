@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,13 @@ import pytest
 from acqstream.errors import DatasetError, FrameNotFound, UnknownFormat, UnsupportedFeature
 from acqstream.frames.array_cache import LevelCache
 from acqstream.model.acquisition_spec import TileSpec
+from acqstream.web import data_routes
 from acqstream.web.data.dataset_shelf import DatasetShelf
 from acqstream.web.data.virtual_dataset import ServedDataset
 from acqstream.web.page.picture_source import FramePictures, PictureSource, borrow_pictures, chosen_axes, pictures_of
+from acqstream.web.web_settings import WebLimits
 from tests.log.make_frames import Frame, frame_of, start_log, wait_for, write_log
+from tests.web.web_process import web_thread
 
 FRAMES = [
     frame_of(number, axes={"time": time, "channel": channel, "z": z}, bits=12)
@@ -193,6 +197,25 @@ def test_a_dataset_in_use_is_closed_when_it_is_given_back(tmp_path: Path) -> Non
                 pass
         assert not opened[0].is_closed
     assert opened[0].is_closed
+
+
+def test_a_dataset_is_open_until_its_answer_was_made(tmp_path: Path) -> None:
+    """Other requests must not close it meanwhile."""
+    for name in ("one", "other"):
+        frames = [frame_of(time, (2048, 2048), axes={"time": time, "channel": 0, "z": 0}) for time in range(2)]
+        write_log(tmp_path / name, frames)
+    with web_thread(tmp_path, limits=WebLimits(datasets=1)) as site, ExitStack() as lent:
+        assert site.context is not None
+        found = []
+        for time in "01":  # chunks of a lower level, which are too large to be made at once
+            found.append(data_routes._find(site.context, ("one", "ome.zarr", "1", "c", time, *"0000"), None, lent))
+            assert isinstance(found[-1], data_routes.FoundObject)
+        with site.context.shelf.borrow(tmp_path / "other"):
+            pass
+        assert data_routes._body(found[0]).size == 1024 * 1024 * 2
+        lent.close()
+        with pytest.raises(DatasetError, match="closed"):
+            data_routes._body(found[1])
 
 
 def test_another_dataset_of_the_same_name_is_opened(tmp_path: Path) -> None:
