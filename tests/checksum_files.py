@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from acqstream.formats.checksum_note import FOLDER
+from acqstream.formats.checksum_list import FOLDER
 
 _Value = TypeVar("_Value")
 

@@ -31,6 +31,7 @@ MORE_S = 900.0  # of the clock, after the time on a free machine: a busy one get
 END_S = 240.0  # for what comes after the last test
 FALLBACK_S = 100.0  # after the watchdog's last look, for when no Python thread runs any more
 EXIT_HUNG = 3
+MANY_FILES = 100  # of a run whose durations are kept
 # Tests that start daemons or other processes, or go through thousands of faults: not among the quick ones.
 LIVE_PLACES = (
     *("bench/", "docs_clients/", "faults/", "live/", "oracles/", "mirrors/", "views/"),
@@ -44,6 +45,16 @@ LIVE_PLACES = (
     ),
     *("web/test_foreign_runs.py", "web/test_growing.py", "web/test_hostile_clients.py", "web/test_served_mosaics.py"),
     *("log/test_skips.py", "integrity/test_hostile_files.py", "dataset/test_links.py", "dataset/test_remote_"),
+)
+
+# What takes minutes, a download or a system of its own: `tools/run.py test --deep`.
+DEEP_PLACES = (
+    *("docs_pages/test_page_commands.py", "docs_clients/", "commands/test_wheels.py"),
+    *("live/test_booted_service.py", "live/test_newest_python.py", "live/test_mirror_disks.py", "live/test_napari.py"),
+    *("oracles/test_oracle_bioformats.py", "oracles/test_oracle_imagej.py", "oracles/test_oracle_java"),
+    *("web/test_napari.py", "web/test_visible_frames.py", "grid/test_kernel_sanitizers.py"),
+    *("views/test_pyramid_crash_points.py", "views/test_pyramid_kills.py", "client/pymmcore/test_pymmcore_resume.py"),
+    *("client/pycromanager/test_pycromanager_resume.py", "client/pycromanager/test_java_backend_follow.py"),
 )
 
 hypothesis.settings.register_profile("default", deadline=None, max_examples=30)
@@ -124,17 +135,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that start daemons are marked as live; slow tests come last.
+    """Tests that start daemons are marked as live, and some as deep; slow tests come last.
 
     Files whose tests may take long come before others, so that no process has to finish one of them alone in the end.
     """
     for item in items:
-        if is_live(item):
+        place = item.path.relative_to(ROOT / "tests").as_posix()
+        if is_live(item, place):
             item.add_marker("live")
+        if place.startswith(DEEP_PLACES):
+            item.add_marker("deep")
     longest_s: dict[tuple[bool, Path], float] = {}
     for item in items:
-        place = is_slow(item), item.path
-        longest_s[place] = max(longest_s.get(place, 0.0), timeout_s(item))
+        kind = is_slow(item), item.path
+        longest_s[kind] = max(longest_s.get(kind, 0.0), timeout_s(item))
     items.sort(key=lambda item: (is_slow(item), -longest_s[is_slow(item), item.path]))
 
 
@@ -143,6 +157,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     from tests.file_scheduling import FileScheduling
 
     return FileScheduling(config, log)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Seconds of each test file, the longest first, in build/durations.txt: where the time of a full run goes."""
+    seconds: dict[str, float] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                file = report.nodeid.partition("::")[0]
+                seconds[file] = seconds.get(file, 0.0) + report.duration
+    if len(seconds) > MANY_FILES:
+        longest = sorted(seconds.items(), key=lambda item: -item[1])
+        folder = ROOT / "build"
+        folder.mkdir(exist_ok=True)
+        (folder / "durations.txt").write_text("".join(f"{s:8.1f} {file}\n" for file, s in longest), encoding="utf-8")
 
 
 def timeout_s(item: pytest.Item) -> float:
@@ -156,9 +185,8 @@ def is_slow(item: pytest.Item) -> bool:
     return marker is not None and not marker.kwargs.get("is_always_run", False)
 
 
-def is_live(item: pytest.Item) -> bool:
+def is_live(item: pytest.Item, place: str) -> bool:
     """True for a test that starts processes: by its place, or because its module knows how to."""
-    place = item.path.relative_to(ROOT / "tests").as_posix()
     module = getattr(item, "module", None)
     return place.startswith(LIVE_PLACES) or any(known is DaemonProcess for known in vars(module).values())
 

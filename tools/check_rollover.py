@@ -25,9 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for acqstream, a
 
 from acqstream.log.log import Log
 from acqstream.model.acquisition_spec import AcquisitionSpec
-from acqstream.model.frame_header import FrameHeader
+from acqstream.model.frame_header import FrameHeader, pixel_type_of
 from acqstream.model.metadata import frame_metadata
-from acqstream.model.pixel_type import pixel_type_of
 from acqstream.simulate import pattern
 from acqstream.storage.page_memory import PageMemory
 from tests.oracles import java_reader

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """One command for everything, from a bare Python 3.11 or newer on.
 
-    python3 tools/run.py test [PYTEST ARGUMENT ...]    all checks and all tests, pytest last
+    python3 tools/run.py test [PYTEST ARGUMENT ...]    all checks, and the tests but the deep ones, pytest last
+    python3 tools/run.py test --deep                   all tests: also those that take minutes or a system of their own
     python3 tools/run.py test --quick [...]            all checks, and the tests that start no processes, in 90 s
     python3 tools/run.py test-windows [--all] [...]    tests of tests/windows_list.txt: Wine, or Windows itself
     python3 tools/run.py demo [--dir DIR]              `acqstream demo`: in a new folder of the folder you are in
@@ -94,6 +95,8 @@ PIXEL_TESTS = (
 WITHOUT_KERNELS = {"ACQSTREAM_KERNELS": "0"}
 NAME_KERNELS = "from acqstream.grid.kernels import kernels_name; print(kernels_name())"
 QUICK = "--quick"
+DEEP = "--deep"
+FULL_TESTS = ("-m", "not deep")
 QUICK_TESTS = ("-q", "-m", "not live and not slow and not oracle")
 
 TOO_OLD = """\
@@ -263,11 +266,16 @@ def log_install(venv: Path, output: str) -> Path:
 
 
 def run_tests(arguments: list[str]) -> int:
-    """All checks, then pytest, whose summary is the last thing printed. Without arguments, some run on the
-    Windows-like disk, and some without the compiled kernels, first; if they fail, the others run too, and the exit
-    code is theirs or that."""
+    """All checks, then pytest, whose summary is the last thing printed: the tests that are not marked as deep.
+
+    With --deep, all of them; some run on the Windows-like disk, and some without the compiled kernels, first. If these
+    fail, the others run too, and the exit code is theirs or that. Other arguments are pytest's, which then gets no
+    others.
+    """
     if QUICK in arguments:
         return run_quick_tests([argument for argument in arguments if argument != QUICK])
+    is_deep = arguments == [DEEP]
+    arguments = arguments[is_deep:]
     check_space(Path(tempfile.gettempdir()))
     with ThreadPoolExecutor(1) as pool:
         # They wait for the network mostly.
@@ -276,8 +284,12 @@ def run_tests(arguments: list[str]) -> int:
         run_checks(python)
         for other in others:
             other.result()
-    code = 0 if arguments or sys.platform != "linux" else run_windows_like_tests(python)
-    code = (0 if arguments else run_tests_without_kernels(python)) or code
+    code = 0
+    if is_deep:
+        code = run_windows_like_tests(python) if sys.platform == "linux" else 0
+        code = run_tests_without_kernels(python) or code
+    elif not arguments:
+        arguments = list(FULL_TESTS)
     say("pytest:")
     # Most of the tests wait for processes, disks and patience: two at a time take half as long.
     return run_openly([str(python), "-m", "pytest", *IN_PARALLEL, *arguments], TEST_TIMEOUT_S) or code

@@ -59,9 +59,9 @@ def announced_size(seen: int, came: int, needed: int) -> int:
 class ArrayPlan:
     """axes are those of the frames as they are stored, slowest first; order is how readers show them.
 
-    frame_shape is (Y, X) or (Y, X, 3), dtype a numpy type string. order is None in mirrors that earlier versions
-    began: they are shown as they are stored. The distances are those known before any frame, from hints and summary:
-    levels are chosen by them (decision 025). mosaic: the picture of tiles of frame_shape; None without tiles.
+    frame_shape is (Y, X) or (Y, X, 3), dtype a numpy type string. The distances are those known before any frame, from
+    hints and summary: levels are chosen by them (decision 025). mosaic: the picture of tiles of frame_shape; None
+    without tiles.
     """
 
     axes: tuple[PlannedAxis, ...]
@@ -70,7 +70,7 @@ class ArrayPlan:
     pixel_size_um: float | None = None
     z_step_um: float | None = None
     interval_s: float | None = None
-    order: tuple[str, ...] | None = None
+    order: tuple[str, ...] = ()
     mosaic: Canvas | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -79,11 +79,11 @@ class ArrayPlan:
 
     @staticmethod
     def from_json(values: Mapping[str, Any]) -> ArrayPlan:
-        """Return the plan in mirror.json, of this or an earlier version. Raises KeyError, TypeError or ValueError."""
+        """Return the plan in mirror.json. Raises KeyError, TypeError or ValueError."""
         fields = dict(values)
         fields["axes"] = tuple(map(_axis_of_json, fields["axes"]))
         fields["frame_shape"] = tuple(fields["frame_shape"])
-        fields["order"] = None if fields.get("order") is None else tuple(fields["order"])
+        fields["order"] = tuple(fields["order"])
         mosaic = fields.get("mosaic")
         fields["mosaic"] = None if mosaic is None else Canvas(Side(**mosaic["y"]), Side(**mosaic["x"]))
         return ArrayPlan(**fields)
@@ -114,14 +114,8 @@ class ArrayPlan:
 
 
 def _axis_of_json(values: Mapping[str, Any]) -> PlannedAxis:
-    """An axis in mirror.json. Earlier versions noted `is_named` instead of a rule."""
-    fields = dict(values)
-    is_named = fields.pop("is_named", None)
-    if is_named is not None:
-        fields["rule"] = "arrival" if is_named else "value"
-    return checked_axis(
-        PlannedAxis(**{**fields, "values": tuple(fields["values"]), "places": tuple(fields.get("places", ()))})
-    )
+    """An axis in mirror.json."""
+    return checked_axis(PlannedAxis(**{**values, "values": tuple(values["values"]), "places": tuple(values["places"])}))
 
 
 def plan_array(

@@ -13,7 +13,6 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.errors import DatasetError
 from acqstream.model.axes import AxisValue
 from acqstream.model.fields import check_choice, check_integer, check_optional_integer, check_text, field_error
 
@@ -33,9 +32,8 @@ class KeyColumn:
 MAX_POSITION = 10_000_000
 _FREE_PLACES = 16  # that integers may leave empty, besides one per value
 
-PlaceRule = Literal["dense", "value", "arrival"]
-"""Rules for places of values. dense: today's. In mirrors that earlier versions began, value: every integer from 0 on is
-its own place; arrival: values in order of arrival."""
+PlaceRule = Literal["dense"]
+"""The rule for places of values, as it is noted. A mirror with another one is not resumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class PlannedAxis:
     """An axis of frames in a stored array, as it is noted in `mirror.json`.
 
     size: its number of places, 0: unknown, it grows. values are those that are not their own place, and places where
-    they lie (rule "arrival": in order from 0). own_below: smaller integers from 0 on are their own place, wherever that
+    they lie. own_below: smaller integers from 0 on are their own place, wherever that
     is free. home: the place of frames that lack this axis, None: undecided.
     """
 
@@ -135,17 +133,17 @@ class StoredPlaces:
         self._waits_for_home = False  # frames lack the axis, and no value is known
 
     def take(self, value: AxisValue | None) -> int:
-        """Return the place of a frame; None: it lacks this axis. Raises DatasetError if it can have none."""
+        """Return the place of a frame; None: it lacks this axis."""
         at = self._home_place() if value is None else self._place(value)
         if at >= len(self._taken):
             self._taken.extend(bytes(at + 1 - len(self._taken)))
         self._taken[at] = 1
         return at
 
-    def value(self, at: int) -> AxisValue | None:
-        """Return the value that frames at this place have; None where only frames without the axis may lie."""
+    def value(self, at: int) -> AxisValue:
+        """Return the value that frames at this place have."""
         value = self._value_at.get(at)
-        return at if value is None and self._axis.rule != "arrival" else value
+        return at if value is None else value
 
     def find(self, value: AxisValue) -> int | None:
         """Return the place of a value; None for one that has not come and was not declared."""
@@ -207,27 +205,18 @@ class StoredPlaces:
         return self._assign(value) if place is None else place
 
     def _assign(self, value: AxisValue) -> int:
-        rule = self._axis.rule
-        if rule == "value" and not (isinstance(value, int) and 0 <= value < MAX_POSITION):
-            raise DatasetError(
-                f"axis {self._axis.name!r} has the value {value!r:.60} after integers from 0 on: an axis has "
-                f"one kind of values, below {MAX_POSITION}"
-            )
         if self._waits_for_home:
             self._bind_home(value)
             return self._place(value)
         self._first = value if self._first is None else self._first
         self._count += 1
-        limit = max(self._axis.own_below, 2 * self._count + _FREE_PLACES) if rule == "dense" else MAX_POSITION
-        is_own = isinstance(value, int) and 0 <= value < min(limit, MAX_POSITION) and value not in self._value_at
-        if is_own and rule != "arrival" and isinstance(value, int):
+        limit = min(max(self._axis.own_below, 2 * self._count + _FREE_PLACES), MAX_POSITION)
+        if isinstance(value, int) and 0 <= value < limit and value not in self._value_at:
             self._set_own(value)
             return value
         return self._move(value, self._end)
 
     def _home_place(self) -> int:
-        if self._axis.rule != "dense":
-            return 0
         if self._home is None:
             if self._first is None:  # declared names may never come; the one at place 0 may have
                 if not self._waits_for_home and self._taken[:1] == b"\1":

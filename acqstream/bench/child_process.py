@@ -1,26 +1,50 @@
-"""Child processes of a benchmark, which print their result as JSON: see `acqstream.bench.child`."""
+"""Child processes of a benchmark: the program that each runs, its result as JSON, and their end by an interruption.
+
+The program is `python -m acqstream.bench.child_process PLAN`. PLAN is a JSON object with a function and its arguments;
+the result is printed as one line of JSON. Only the module of the function is imported, so that each measures itself
+alone; this module loads little, because the daemon runs in it as well.
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
+import runpy
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
-from acqstream.bench.measurement import Measurement, measurement_from
 from acqstream.errors import AcquisitionFailed
+from acqstream.storage.platform.capabilities import interrupting_signals
+
+if TYPE_CHECKING:
+    from acqstream.bench.measurement import Measurement
+
+SIGNALS = interrupting_signals()
 
 _MIN_BYTES_PER_S = 5e6  # a slower process hangs
+_GONE_S = 10.0  # longer than a disk takes to let a killed process go
+_PATHS = frozenset({"folder", "dataset", "out"})
 
 
-def run_measured(run: str, payload_bytes: int, **arguments: Any) -> Measurement:
-    """Run one of `child.RUNS` with these arguments and return the measurement that it prints."""
-    with started_child(run, timeout_s=timeout_for(payload_bytes), **arguments) as child:
+# ----------------------------------------------------------------------------------------------------- in the benchmark
+
+
+def run_measured(name: str, function: Callable[..., Any], payload_bytes: int, /, **arguments: Any) -> Measurement:
+    """Run a function of a module in a child process and return its measurement. name: for errors."""
+    from acqstream.bench.measurement import measurement_from
+
+    with started_child(name, function, timeout_for(payload_bytes), **arguments) as child:
         return measurement_from(child.result())
 
 
@@ -81,16 +105,18 @@ class Child:
                     stream.close()
 
 
-def child_command(run: str, **arguments: Any) -> list[str]:
-    """The command that runs one of `child.RUNS` with these arguments: JSON values, paths or workloads."""
-    plan = json.dumps({"run": run, **arguments}, default=lambda one: str(one) if isinstance(one, Path) else asdict(one))
-    return [sys.executable, "-m", "acqstream.bench.child", plan]
+def child_command(function: Callable[..., Any], /, **arguments: Any) -> list[str]:
+    """The command that calls a function of a module with these arguments: JSON values, paths or workloads."""
+    # With this process's search path: functions of tools/ are not in the package.
+    plan = {"path": sys.path, "module": function.__module__, "function": function.__name__, "arguments": arguments}
+    text = json.dumps(plan, default=lambda one: str(one) if isinstance(one, Path) else asdict(one))
+    return [sys.executable, "-m", "acqstream.bench.child_process", text]
 
 
 @contextmanager
-def started_child(run: str, *, timeout_s: float, **arguments: Any) -> Iterator[Child]:
-    """Start one of `child.RUNS`; it does not outlive the block."""
-    with started_process(run, child_command(run, **arguments), timeout_s=timeout_s) as child:
+def started_child(name: str, function: Callable[..., Any], timeout_s: float, /, **arguments: Any) -> Iterator[Child]:
+    """Call a function of a module in a child process, which does not outlive the block."""
+    with started_process(name, child_command(function, **arguments), timeout_s=timeout_s) as child:
         yield child
 
 
@@ -106,6 +132,57 @@ def started_process(name: str, command: Sequence[str], *, timeout_s: float) -> I
         child.end()
 
 
+def last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it printed nothing"
+
+
+@contextmanager
+def cleaned_up_if_interrupted() -> Iterator[None]:
+    """Turn each of SIGNALS into SystemExit, with 128 and the signal's number; in the main thread only.
+
+    All child processes are killed first, also one that is just starting, so none writes into a folder that is being
+    deleted. Further signals are ignored from then on.
+    """
+    before = {number: signal.signal(number, _end) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    import psutil
+
+    for one in SIGNALS:
+        signal.signal(one, signal.SIG_IGN)
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
+    psutil.wait_procs(children, timeout=_GONE_S)
+    sys.exit(128 + number)
+
+
+@contextmanager
+def temporary_folder(prefix: str, directory: Path | None = None) -> Iterator[Path]:
+    """A new folder that is deleted at the end, also where the signal comes while it is being deleted."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=directory))
+    try:
+        yield folder
+    finally:
+        try:
+            shutil.rmtree(folder)
+        except SystemExit:  # no second one can follow
+            with suppress(FileNotFoundError):  # it came last
+                shutil.rmtree(folder)
+            raise
+
+
+# --------------------------------------------------------------------------------------------------- in a child process
+
+
 def hold() -> None:
     """Report that this process is prepared, and wait until `Child.go` is called.
 
@@ -116,6 +193,37 @@ def hold() -> None:
         raise SystemExit(1)
 
 
-def last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "it printed nothing"
+def serve(arguments: Sequence[str]) -> None:
+    """Run `acqstream` with these arguments until the benchmark is gone, killed ones included.
+
+    The benchmark keeps the other end of this process's standard input.
+    """
+
+    def end_with_benchmark() -> None:
+        while os.read(0, 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=end_with_benchmark, name="watch-benchmark", daemon=True).start()
+    sys.argv = ["acqstream", *arguments]
+    runpy.run_module("acqstream", run_name="__main__", alter_sys=True)
+
+
+def _run(plan: dict[str, Any]) -> Any:
+    sys.path[:] = plan["path"]
+    function = getattr(importlib.import_module(plan["module"]), plan["function"])
+    return function(**{key: _argument(key, value) for key, value in plan["arguments"].items()})
+
+
+def _argument(key: str, value: Any) -> Any:
+    if key in _PATHS:
+        return Path(value)
+    if key == "workload":
+        from acqstream.bench.workload import Workload  # not for the daemon, whose memory is measured
+
+        return Workload.of(value)
+    return value
+
+
+if __name__ == "__main__":
+    print(json.dumps(_run(json.loads(sys.argv[1])), default=asdict), flush=True)

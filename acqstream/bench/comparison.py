@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
-from acqstream.bench.child_process import run_measured
-from acqstream.bench.daemon import TRANSPORTS, serving, transport_absent
-from acqstream.bench.interruption import temporary_folder
+from acqstream.bench.child_process import run_measured, temporary_folder
 from acqstream.bench.limit import measure_limit
-from acqstream.bench.measurement import Measurement, UsageMeter
-from acqstream.bench.peers import PEERS
-from acqstream.bench.report import (
+from acqstream.bench.measurement import (
     LIMIT,
     BenchReport,
+    Measurement,
     Pair,
-    RowReport,
     SituationReport,
     Table,
+    UsageMeter,
     absent_row,
-    limit_row,
     machine_of,
     measured_row,
+    row_report,
     versions,
 )
+from acqstream.bench.peers import PEERS, write_frames
+from acqstream.bench.producer import TRANSPORTS, BenchDaemon, send, serving, transport_absent
 from acqstream.bench.workload import Workload, workload_of
 from acqstream.errors import ConfigError
 from acqstream.model.acquisition_spec import DEFAULT_DURABILITY_S, DurabilityMode
 from acqstream.storage.platform import FILES
 from acqstream.storage.platform.capabilities import sync_all
 
-PEER = "ndstorage"
 DATASET = "bench"
 
 
@@ -54,7 +54,7 @@ class Row:
 
 def _run_peer(name: str, directory: Path, workload: Workload, memory_mb: int | None) -> Measurement:
     del memory_mb  # it has no daemon
-    return run_measured("peer", workload.payload_bytes, name=name, folder=directory, workload=workload)
+    return run_measured("peer", write_frames, workload.payload_bytes, name=name, folder=directory, workload=workload)
 
 
 def _run_daemon(
@@ -67,25 +67,24 @@ def _run_daemon(
     with serving(transport, directory, memory_mb) as daemon:
         meter = UsageMeter(daemon.pid)
         how = {"endpoint": daemon.endpoint, "name": DATASET, "transport": transport, "durability": durability}
-        sent = run_measured("producer", workload.payload_bytes, workload=workload, **how)
+        sent = run_measured("producer", send, workload.payload_bytes, workload=workload, **how)
         return replace(sent, processes={**sent.processes, "daemon": meter.cost()})
 
 
-def _usual(transport: str) -> Row:
-    return Row(transport, partial(_run_daemon, transport), partial(transport_absent, transport))
-
-
-def _forced(durability: DurabilityMode) -> Row:
-    run = partial(_run_daemon, "ipc", durability=durability)
-    return Row(f"ipc-{durability}", run, partial(transport_absent, "ipc"), is_extra=True)
+def _row(
+    name: str, transport: str, durability: DurabilityMode = DEFAULT_DURABILITY_S, *, is_extra: bool = False
+) -> Row:
+    run = partial(_run_daemon, transport, durability=durability)
+    return Row(name, run, partial(transport_absent, transport), is_extra)
 
 
 ROWS = {
     row.name: row
     for row in (
         *(Row(name, partial(_run_peer, name), peer.absent) for name, peer in PEERS.items()),
-        *(_usual(transport) for transport in TRANSPORTS),
-        *(_forced(durability) for durability in ("close", "batch")),
+        *(_row(transport, transport) for transport in TRANSPORTS),
+        _row("ipc-close", "ipc", "close", is_extra=True),
+        _row("ipc-batch", "ipc", "batch", is_extra=True),
     )
 }
 USUAL_ROWS = tuple(row.name for row in ROWS.values() if not row.is_extra)
@@ -97,7 +96,8 @@ _SPARE_BYTES = 10**9  # what the benchmark leaves free at the least
 _MARGIN = 1.1  # files are larger than their pixels
 
 Observer = Callable[[str, int, int], None]
-"""Told what runs now, how many runs are done, and how many there are."""
+"""Called with the run that starts, how many runs are done, and how many there are."""
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,59 +116,82 @@ class BenchSettings:
     max_frames: int = MAX_FRAMES
 
 
-def run_benchmark(settings: BenchSettings, observe: Observer) -> BenchReport:
-    """Run everything below a temporary folder in `settings.directory`; it is deleted at the end.
+class Bench:
+    """One running benchmark: its settings, the folder of its files, and the news of its steps."""
 
-    Raises ConfigError if the disk has too little space or a row is unknown; the first error of a run otherwise.
-    """
-    unknown = [name for name in settings.rows if name not in ROWS]
-    if unknown:
-        raise ConfigError(f"unknown rows {unknown}; there are {list(ROWS)}")
-    with bench_folder(settings) as folder:
-        run = _Run(settings, folder, observe)
-        situations = tuple(run.situation(shape, dtype) for shape, dtype in settings.situations)
-    return bench_report(settings, situations=situations)
+    def __init__(self, settings: BenchSettings, folder: Path, observe: Observer, steps: int) -> None:
+        self.settings = settings
+        self.folder = folder
+        self._observe = observe
+        self._steps = steps
+        self._done = itertools.count()
+
+    def tell(self, text: str) -> None:
+        """The next step starts."""
+        self._observe(text, next(self._done), self._steps)
+
+    def in_turn(self, title: str, names: Sequence[str], measure: Callable[[str], Result]) -> dict[str, list[Result]]:
+        """A round of all names for each pair, in one order and then in the other: the first may find an idle disk."""
+        found: dict[str, list[Result]] = {name: [] for name in names}
+        for turn in range(self.settings.pairs):
+            for name in in_order(names, turn):
+                self.tell(f"{title}: {name}")
+                found[name].append(measure(name))
+        return found
+
+    @contextmanager
+    def run_folder(self, name: str) -> Iterator[Path]:
+        """A new folder for one run. It is deleted after the run, so that the next run does not pay for that."""
+        folder = self.folder / name
+        folder.mkdir()
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder)
+            sync_all()  # a file system may tell the disk now what it can forget
+
+    @contextmanager
+    def daemon(self, transport: str, name: str, mirrors: Sequence[Mapping[str, Any]] = ()) -> Iterator[BenchDaemon]:
+        """A fresh daemon, configured for these mirrors; its files are deleted with it."""
+        with (
+            self.run_folder(name) as folder,
+            serving(transport, folder, self.settings.daemon_memory_mb, mirrors=mirrors) as daemon,
+        ):
+            yield daemon
+
+    def report(self, *, situations: Sequence[SituationReport] = (), tables: Sequence[Table] = ()) -> BenchReport:
+        """Combine situations and tables with the machine, the versions and the time."""
+        from acqstream import __version__
+
+        return BenchReport(
+            version=__version__,
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            machine=machine_of(self.settings.directory),
+            versions=versions(),
+            directory=str(self.settings.directory.resolve()),
+            pairs=self.settings.pairs,
+            situations=tuple(situations),
+            tables=tuple(tables),
+        )
+
+
+def in_order(names: Sequence[str], turn: int) -> Sequence[str]:
+    """These names, backwards in every second turn."""
+    return names if turn % 2 == 0 else names[::-1]
 
 
 @contextmanager
-def bench_folder(settings: BenchSettings, payload_bytes: int | None = None) -> Iterator[Path]:
-    """A new folder for so many bytes of pixels, default settings.payload_bytes; it is deleted whatever happens.
+def started_bench(
+    settings: BenchSettings, observe: Observer, steps: int, payload_bytes: int | None = None
+) -> Iterator[Bench]:
+    """A benchmark in a temporary folder in `settings.directory`, which is deleted at the end.
 
-    Raises ConfigError if the disk has too little space.
+    payload_bytes: pixels that are there at one time at most, by default settings.payload_bytes. Raises ConfigError if
+    the disk has too little space.
     """
     check_space(settings.directory, settings.payload_bytes if payload_bytes is None else payload_bytes)
     with temporary_folder("acqstream-bench-", settings.directory) as folder:
-        yield folder
-
-
-@contextmanager
-def run_folder(folder: Path, name: str) -> Iterator[Path]:
-    """A new folder for one run. It is deleted after the run, so that the next run does not pay for that."""
-    place = folder / name
-    place.mkdir()
-    try:
-        yield place
-    finally:
-        shutil.rmtree(place)
-        sync_all()  # a file system may tell the disk now what it can forget
-
-
-def bench_report(
-    settings: BenchSettings, *, situations: Sequence[SituationReport] = (), tables: Sequence[Table] = ()
-) -> BenchReport:
-    """Combine situations and tables with the machine, the versions and the time."""
-    from acqstream import __version__
-
-    return BenchReport(
-        version=__version__,
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        machine=machine_of(settings.directory),
-        versions=versions(),
-        directory=str(settings.directory.resolve()),
-        pairs=settings.pairs,
-        situations=tuple(situations),
-        tables=tuple(tables),
-    )
+        yield Bench(settings, folder, observe, steps)
 
 
 def check_space(directory: Path, payload_bytes: int) -> None:
@@ -184,54 +207,56 @@ def check_space(directory: Path, payload_bytes: int) -> None:
         )
 
 
-class _Run:
-    """One running benchmark."""
+def run_benchmark(settings: BenchSettings, observe: Observer) -> BenchReport:
+    """Measure each row in turn with the limit, for frames of each kind.
 
-    def __init__(self, settings: BenchSettings, folder: Path, observe: Observer) -> None:
-        self._settings = settings
-        self._folder = folder
-        self._observe = observe
-        self._rows = [ROWS[name] for name in settings.rows]
-        self._absent = {row.name: reason for row in self._rows if (reason := row.absent())}
-        self._present = [row for row in self._rows if row.name not in self._absent]
-        self._peers = tuple(row.name for row in self._present if row.name in PEERS)
-        self._total = 2 * settings.pairs * len(self._present) * len(settings.situations)
-        self._done = 0
+    Raises ConfigError if the disk has too little space or a row is unknown; the first error of a run otherwise.
+    """
+    unknown = [name for name in settings.rows if name not in ROWS]
+    if unknown:
+        raise ConfigError(f"unknown rows {unknown}; there are {list(ROWS)}")
+    rows = [ROWS[name] for name in settings.rows]
+    absent = {row.name: reason for row in rows if (reason := row.absent())}
+    measured = [row for row in rows if row.name not in absent]
+    steps = 2 * settings.pairs * len(measured) * len(settings.situations)
+    with started_bench(settings, observe, steps) as bench:
+        situations = []
+        for shape, dtype in settings.situations:
+            workload = workload_of(shape, dtype, settings.payload_bytes, settings.max_frames)
+            pairs: dict[str, list[Pair]] = {row.name: [] for row in measured}
+            for _ in range(settings.pairs):
+                for row in measured:
+                    pairs[row.name].append(_pair(bench, row, workload))
+            situations.append(_situation(workload, rows, pairs, absent))
+        return bench.report(situations=situations)
 
-    def situation(self, shape: tuple[int, ...], dtype: str) -> SituationReport:
-        workload = workload_of(shape, dtype, self._settings.payload_bytes, self._settings.max_frames)
-        pairs: dict[str, list[Pair]] = {row.name: [] for row in self._present}
-        for _ in range(self._settings.pairs):
-            for row in self._present:
-                pairs[row.name].append(self._pair(row, workload))
-        return SituationReport(
-            shape=shape,
-            dtype=dtype,
-            payload_bytes=workload.payload_bytes,
-            frames=workload.frames,
-            peers=self._peers,
-            rows=tuple(self._reports(pairs)),
-        )
 
-    def _pair(self, row: Row, workload: Workload) -> Pair:
-        title = f"{'x'.join(str(side) for side in workload.shape)} {workload.dtype}"
-        self._tell(f"{title}: {LIMIT}")
-        limit = measure_limit(self._folder, workload.payload_bytes)
-        self._tell(f"{title}: {row.name}")
-        with run_folder(self._folder, row.name) as place:
-            return Pair(limit, row.run(place, workload, self._settings.daemon_memory_mb))
+def _pair(bench: Bench, row: Row, workload: Workload) -> Pair:
+    title = f"{'x'.join(str(side) for side in workload.shape)} {workload.dtype}"
+    bench.tell(f"{title}: {LIMIT}")
+    limit = measure_limit(bench.folder, workload.payload_bytes)
+    bench.tell(f"{title}: {row.name}")
+    with bench.run_folder(row.name) as folder:
+        return Pair(limit, row.run(folder, workload, bench.settings.daemon_memory_mb))
 
-    def _reports(self, pairs: dict[str, list[Pair]]) -> Sequence[RowReport]:
-        everything = [pair for row in pairs.values() for pair in row]
-        reports = [limit_row(everything)] if everything else []
-        for row in self._rows:
-            if row.name in self._absent:
-                reports.append(absent_row(row.name, self._absent[row.name]))
-            else:
-                peers = () if row.name in PEERS else self._peers
-                reports.append(measured_row(row.name, pairs[row.name], {peer: pairs[peer] for peer in peers}))
-        return reports
 
-    def _tell(self, text: str) -> None:
-        self._observe(text, self._done, self._total)
-        self._done += 1
+def _situation(
+    workload: Workload, rows: Sequence[Row], pairs: Mapping[str, Sequence[Pair]], absent: Mapping[str, str]
+) -> SituationReport:
+    peers = tuple(name for name in pairs if name in PEERS)
+    everything = list(itertools.chain.from_iterable(pairs.values()))
+    reports = [row_report(LIMIT, [pair.limit for pair in everything])] if everything else []
+    for row in rows:
+        if row.name in absent:
+            reports.append(absent_row(row.name, absent[row.name]))
+        else:
+            beside = () if row.name in PEERS else peers
+            reports.append(measured_row(row.name, pairs[row.name], {peer: pairs[peer] for peer in beside}))
+    return SituationReport(
+        shape=workload.shape,
+        dtype=workload.dtype,
+        payload_bytes=workload.payload_bytes,
+        frames=workload.frames,
+        peers=peers,
+        rows=tuple(reports),
+    )

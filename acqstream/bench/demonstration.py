@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.bench.child_process import hold, started_child
+from acqstream.client.daemon_requests import shut_down
 from acqstream.client.directory_daemon import DirectoryDaemon
-from acqstream.client.shutdown import shut_down
 from acqstream.dataset.dataset import Dataset, open_dataset
 from acqstream.errors import AcquisitionFailed, ConfigError, DatasetError
 from acqstream.mirrors.dataset_end import wait_for_end
@@ -79,7 +79,7 @@ def _record(folder: Path) -> tuple[Receipt, int]:
         name=NAME, endpoint=None, data=folder, frames=FRAMES, shape=SHAPE, dtype=DTYPE, axes=CAMERA.axes,
         fps=_FRAMES_PER_S, mirrors=(MIRROR,), pattern="scene",
     )  # fmt: skip
-    with started_child("demonstration", timeout_s=_TIMEOUT_S, dataset=folder / NAME) as reader:
+    with started_child("demonstration", follow, _TIMEOUT_S, dataset=folder / NAME) as reader:
         reader.wait_until_ready()
         reader.go()
         (result,) = run_cameras([plan])

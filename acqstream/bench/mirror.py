@@ -1,29 +1,56 @@
-"""Recording with mirrors, and mirrors by themselves: `acqstream bench --mirror`."""
+"""Recording with mirrors, and mirrors of a finished dataset beside a copy of it: `acqstream bench --mirror`."""
 
 from __future__ import annotations
 
 import math
+import os
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from acqstream.bench.child_process import started_child, timeout_for
-from acqstream.bench.comparison import DATASET, BenchSettings, Observer, bench_folder, bench_report, run_folder
-from acqstream.bench.daemon import Served, serving, transport_absent, transports_of
-from acqstream.bench.limit import measure_limit
-from acqstream.bench.measurement import GIGA, children_cpu_seconds, cpu_seconds, spread_of, watched_children
-from acqstream.bench.mirror_alone import ALONE_ROWS, AloneBench, AloneRow
-from acqstream.bench.producers import MirroredRun
-from acqstream.bench.report import BenchReport, Table
+from acqstream.bench.comparison import DATASET, Bench, BenchSettings, Observer, in_order, started_bench
+from acqstream.bench.limit import measure_copy, measure_limit
+from acqstream.bench.measurement import (
+    GIGA,
+    BenchReport,
+    Figures,
+    Measurement,
+    ProcessCost,
+    Table,
+    UsageMeter,
+    children_cpu_seconds,
+    cpu_seconds,
+    latency_of,
+    measurement_from,
+    reset_peak_memory,
+    spread_of,
+    watched_children,
+)
+from acqstream.bench.producer import MirroredRun, send_mirrored, transport_for
 from acqstream.bench.workload import Workload, workload_of
-from acqstream.errors import ConfigError
+from acqstream.errors import AcquisitionFailed, ConfigError
+from acqstream.formats.ndtiff.reader import open_readers
+from acqstream.mirrors.comparison import compare
+from acqstream.mirrors.mirror_view import KEPT_BYTES
+from acqstream.mirrors.view_maker import view_maker
+from acqstream.model.view_spec import ViewSpec
+from acqstream.storage.platform import keep_large_blocks
+from acqstream.storage.platform.capabilities import drop_from_cache
+from acqstream.views.checkpoint import view_folder
+from acqstream.views.view import ViewRun
+from acqstream.views.view_progress import ViewState
 
 POOL_BYTES = 64 * 2**20  # of prepared frames
 Z = 128  # frames of a stack, or all of them
 DIM_BITS = 10  # of frames to compress; the noise of brighter frames has no high byte that repeats
+MEMORY_MB = 1024  # the default of `acqstream mirror`
+PEER_ROLE = "peer"
 LIVE_ROWS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "n5": ({"format": "n5"},),
     "wkw": ({"format": "wkw"},),
@@ -40,7 +67,59 @@ PACED_ROWS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
 _WITHOUT = "without"
 _MAX_COPIES = 5  # the log, two mirrors with their levels, and what is reserved
 
-Figures = dict[str, str | float | None]
+
+@dataclass(frozen=True, slots=True)
+class AloneTask:
+    """dataset was written from `workload`, in stacks of z frames; a mirror with these settings is made of it."""
+
+    dataset: Path
+    workload: Workload
+    z: int
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorPeer:
+    """run takes an empty folder. wanted: the part of its rate that the mirror has to reach; absent: as of a Row."""
+
+    name: str
+    run: Callable[[AloneTask, Path], Measurement]
+    wanted: float | None = None
+    absent: str = ""
+
+
+def copy_beside(wanted: float | None = None) -> MirrorPeer:
+    """A direct copy of the stack files."""
+
+    def copy(task: AloneTask, folder: Path) -> Measurement:
+        return measure_copy(sorted(task.dataset.glob("*.tif")), folder)
+
+    return MirrorPeer("direct copy", copy, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class AloneRow:
+    """A mirror of a finished dataset, and what runs beside it."""
+
+    name: str
+    settings: Mapping[str, Any]
+    peers: tuple[MirrorPeer, ...] = (copy_beside(),)
+
+
+def n5_alone(name: str, compression: Mapping[str, Any], *peers: MirrorPeer) -> AloneRow:
+    """One level of N5, in blocks as mirrors have them."""
+    settings = {"format": "n5", "levels": 1, "blocks": (16, 512, 512), "compression": compression}
+    return AloneRow(f"n5 {name}", settings, peers or (copy_beside(),))
+
+
+RAW, BLOSC = {"type": "raw"}, {"type": "blosc", "cname": "lz4", "clevel": 1, "shuffle": 2}
+ALONE_ROWS = (
+    n5_alone("raw", RAW),
+    n5_alone("blosc-lz4", BLOSC),
+    AloneRow("wkw raw", {"format": "wkw", "levels": 1, "compression": "raw"}, (copy_beside(0.8),)),
+    AloneRow("wkw lz4", {"format": "wkw", "levels": 1, "compression": "lz4"}),
+    AloneRow("ome-zarr raw", {"format": "ome-zarr", "compression": "none", "levels": 1}, (copy_beside(0.8),)),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,28 +135,17 @@ class MirrorPlan:
     alone: tuple[AloneRow, ...] = ALONE_ROWS
 
 
-@dataclass(frozen=True, slots=True)
-class _Live:
-    """One recording. views_peak_bytes: private memory of the views' process."""
-
-    run: MirroredRun
-    daemon_cpu_s: float
-    views_cpu_s: float
-    views_peak_bytes: int
-
-
 def chosen_plan(names: Sequence[str]) -> MirrorPlan:
-    """The mirrors of these names, by default all that are not extra ones. Raises ConfigError for an unknown name."""
-    alone = {row.name: row for row in ALONE_ROWS}
-    known = tuple(dict.fromkeys((*LIVE_ROWS, *PACED_ROWS, *alone)))
+    """The mirrors of these names, by default all. Raises ConfigError for an unknown name."""
+    if not names:
+        return MirrorPlan()
+    known = tuple(dict.fromkeys((*LIVE_ROWS, *PACED_ROWS, *(row.name for row in ALONE_ROWS))))
     if unknown := [name for name in names if name not in known]:
         raise ConfigError(f"unknown mirrors {unknown}; there are {list(known)}")
-    if not names:
-        return MirrorPlan(alone=tuple(row for row in ALONE_ROWS if not row.is_extra))
     return MirrorPlan(
         live={name: LIVE_ROWS[name] for name in names if name in LIVE_ROWS},
         paced={name: PACED_ROWS[name] for name in names if name in PACED_ROWS},
-        alone=tuple(alone[name] for name in names if name in alone),
+        alone=tuple(row for row in ALONE_ROWS if row.name in names),
     )
 
 
@@ -89,61 +157,85 @@ def run_mirror_benchmark(
     Raises ConfigError if there is no transport, for an unknown name, or too little space.
     """
     plan = plan or chosen_plan(names)
-    there = [one for one in transports_of(settings.rows, "--mirror") if not transport_absent(one)]
-    if not there:
-        raise ConfigError("--mirror needs a transport that this platform has")
-    with bench_folder(settings, _MAX_COPIES * settings.payload_bytes) as folder:
-        bench = _Bench(settings, folder, observe, there[0], plan)
-        runs = ((plan.live, bench.full_speed), (plan.paced, bench.paced), (plan.alone, bench.alone))
-        tables = [run() for rows, run in runs if rows]
-    return bench_report(settings, tables=tables)
+    transport = transport_for(settings.rows, "--mirror")
+    steps = settings.pairs * (2 * (len(plan.live) + len(plan.paced)) + alone_steps(plan.alone)) + 1
+    with started_bench(settings, observe, steps, _MAX_COPIES * settings.payload_bytes) as bench:
+        live = _LiveBench(bench, transport, plan)
+        tables = [live.full_speed()] if plan.live else []
+        tables += [live.paced()] if plan.paced else []
+        tables += [alone_table(bench, transport, plan.alone_shape, plan.alone)] if plan.alone else []
+        return bench.report(tables=tables)
 
 
-class _Bench:
-    def __init__(
-        self, settings: BenchSettings, folder: Path, observe: Observer, transport: str, plan: MirrorPlan
-    ) -> None:
-        self._settings = settings
-        self._folder = folder
-        self._observe = observe
+def stacks_of(shape: tuple[int, int], payload_bytes: int) -> Workload:
+    """Whole stacks of Z frames, or less than one."""
+    found = workload_of(shape, "uint16", payload_bytes)
+    return replace(found, frames=max(found.frames // Z * Z, min(found.frames, Z)), pool_bytes=POOL_BYTES)
+
+
+def _frames_text(workload: Workload) -> str:
+    sides = " x ".join(str(side) for side in workload.shape)
+    return f"{workload.frames} frames of {sides} uint16 ({workload.payload_bytes / GIGA:.2g} GB)"
+
+
+def _send(
+    endpoint: str,
+    transport: str,
+    workload: Workload,
+    mirrors: Sequence[Mapping[str, Any]] = (),
+    frames_per_s: float | None = None,
+) -> MirroredRun:
+    to = {"endpoint": endpoint, "name": DATASET, "transport": transport}
+    how = {"workload": workload, "z": min(Z, workload.frames), "mirrors": mirrors, "frames_per_s": frames_per_s}
+    timeout_s = timeout_for(_MAX_COPIES * workload.payload_bytes)
+    with started_child("mirrored producer", send_mirrored, timeout_s, **to, **how) as producer:
+        return MirroredRun.from_document(producer.result())
+
+
+# ------------------------------------------------------------------------------------------------- beside a recording
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """One recording. views_peak_bytes: private memory of the views' process."""
+
+    run: MirroredRun
+    daemon_cpu_s: float
+    views_cpu_s: float
+    views_peak_bytes: int
+
+
+class _LiveBench:
+    def __init__(self, bench: Bench, transport: str, plan: MirrorPlan) -> None:
+        self._bench = bench
         self._transport = transport
         self._plan = plan
-        self._workload = stacks_of(plan.shape, settings.payload_bytes)
-        self._done = 0
-        alone = sum(1 + len(row.beside) for row in plan.alone)
-        self._steps = settings.pairs * (2 * (len(plan.live) + len(plan.paced)) + alone) + 1
+        self._workload = stacks_of(plan.shape, bench.settings.payload_bytes)
+        self._size_gb = self._workload.payload_bytes / GIGA
 
     def full_speed(self) -> Table:
         """Pairs of runs without and with mirrors, in turn, because the first one may find an idle disk."""
-        pairs: dict[str, list[tuple[_Live, _Live]]] = {name: [] for name in self._plan.live}
-        for turn in range(self._settings.pairs):
-            for name in self._plan.live:
-                kinds = (_WITHOUT, name) if turn % 2 == 0 else (name, _WITHOUT)
-                runs = {kind: self._live(f"full speed: {kind}", self._plan.live.get(kind, ())) for kind in kinds}
-                pairs[name].append((runs[_WITHOUT], runs[name]))
-        size = self._workload.payload_bytes / GIGA
-        without = [pair[0] for some in pairs.values() for pair in some]
-        rows: list[Figures] = [
-            {
-                "row": _WITHOUT,
-                "log_gb_per_s": statistics.median(size / one.run.log.seconds for one in without),
-                "daemon_cpu_s_per_gb": statistics.median(one.daemon_cpu_s for one in without) / size,
-            }
-        ]
+        pairs: dict[str, list[dict[str, _Live]]] = {name: [] for name in self._plan.live}
+        for turn in range(self._bench.settings.pairs):
+            for name, mirrors in self._plan.live.items():
+                wanted = {_WITHOUT: (), name: mirrors}
+                order = in_order((_WITHOUT, name), turn)
+                pairs[name].append({kind: self._live(f"full speed: {kind}", wanted[kind]) for kind in order})
+        without = [pair[_WITHOUT] for some in pairs.values() for pair in some]
+        rows = [{"row": _WITHOUT, **self._log_figures(without)}]
         for name, some in pairs.items():
-            ratio = spread_of([before.run.log.seconds / after.run.log.seconds for before, after in some])
-            with_ = [after for _, after in some]
+            ratio = spread_of([pair[_WITHOUT].run.log.seconds / pair[name].run.log.seconds for pair in some])
+            with_ = [pair[name] for pair in some]
             rows.append(
                 {
                     "row": name,
-                    "log_gb_per_s": statistics.median(size / one.run.log.seconds for one in with_),
                     "log_to_without": ratio.median,
                     "lowest": ratio.low,
                     "highest": ratio.high,
                     "mirrors_done_s": statistics.median(one.run.all_s for one in with_),
-                    "mirrors_done_gb_per_s": statistics.median(size / one.run.all_s for one in with_),
-                    "daemon_cpu_s_per_gb": statistics.median(one.daemon_cpu_s for one in with_) / size,
-                    **_mirror_costs(with_, size),
+                    "mirrors_done_gb_per_s": statistics.median(self._size_gb / one.run.all_s for one in with_),
+                    **self._log_figures(with_),
+                    **self._mirror_figures(with_),
                 }
             )
         title = f"full speed with mirrors, {self._what()}"
@@ -153,14 +245,14 @@ class _Bench:
     def paced(self) -> Table:
         """Each kind of mirror in turn, the limit right before it."""
         runs: dict[str, list[tuple[float, _Live]]] = {name: [] for name in self._plan.paced}
-        for _ in range(self._settings.pairs):
+        share = f"{self._plan.share:g} of the limit"
+        for _ in range(self._bench.settings.pairs):
             for name, mirrors in self._plan.paced.items():
-                self._tell(f"{self._plan.share:g} of the limit: limit")
-                limit = measure_limit(self._folder, self._workload.payload_bytes)
+                self._bench.tell(f"{share}: limit")
+                limit = measure_limit(self._bench.folder, self._workload.payload_bytes)
                 rate = self._plan.share * limit.bytes_per_s / self._workload.frame_bytes
-                live = self._live(f"{self._plan.share:g} of the limit: {name}", mirrors, rate)
-                runs[name].append((rate, live))
-        title = f"a camera at {self._plan.share:g} of the limit with mirrors, {self._what()}"
+                runs[name].append((rate, self._live(f"{share}: {name}", mirrors, rate)))
+        title = f"a camera at {share} with mirrors, {self._what()}"
         note = (
             "behind: frames put, but not taken by the slowest mirror; done: until all are durable; medians of the "
             "runs; the daemon is configured for the mirrors of the row, and has taken their memory ahead"
@@ -179,75 +271,167 @@ class _Bench:
             "done_after_last_frame_s": finish.median,
             "earliest": finish.low,
             "latest": finish.high,
-            **_mirror_costs([live for _, live in runs], self._workload.payload_bytes / GIGA),
+            **self._mirror_figures([live for _, live in runs]),
         }
 
-    def alone(self) -> Table:
-        """Mirrors of a finished dataset, in turn with the baselines."""
-        workload = replace(stacks_of(self._plan.alone_shape, self._settings.payload_bytes), bits=DIM_BITS)
-        self._tell("a dataset to mirror")
-        with self._daemon("source") as daemon:
-            self._send(daemon.endpoint, workload, (), None)
-            z = min(Z, workload.frames)
-            bench = AloneBench(daemon.data / DATASET, self._folder, workload, z, self._plan.alone)
-            for turn in range(self._settings.pairs):
-                for row in self._plan.alone:
-                    bench.measure(row, self._tell, is_first=turn % 2 == 0)
-        return bench.table()
-
     def _live(self, text: str, mirrors: Sequence[Mapping[str, Any]], frames_per_s: float | None = None) -> _Live:
-        self._tell(text)
-        with self._daemon("live", mirrors) as daemon:
+        self._bench.tell(text)
+        with self._bench.daemon(self._transport, "live", mirrors) as daemon:
             before_s, views_before_s = cpu_seconds(daemon.pid), children_cpu_seconds(daemon.pid)
             with watched_children(daemon.pid) as watch:
-                run = self._send(daemon.endpoint, self._workload, mirrors, frames_per_s)
+                run = _send(daemon.endpoint, self._transport, self._workload, mirrors, frames_per_s)
                 views_s = children_cpu_seconds(daemon.pid) - views_before_s
             return _Live(run, cpu_seconds(daemon.pid) - before_s - views_s, views_s, watch.peak_bytes)
 
-    def _send(
-        self, endpoint: str, workload: Workload, mirrors: Sequence[Mapping[str, Any]], frames_per_s: float | None
-    ) -> MirroredRun:
-        with started_child(
-            "mirrored producer",
-            timeout_s=timeout_for(_MAX_COPIES * workload.payload_bytes),
-            endpoint=endpoint,
-            name=DATASET,
-            workload=workload,
-            transport=self._transport,
-            z=min(Z, workload.frames),
-            mirrors=mirrors,
-            frames_per_s=frames_per_s,
-        ) as producer:
-            return MirroredRun.from_document(producer.result())
+    def _log_figures(self, runs: Sequence[_Live]) -> Figures:
+        return {
+            "log_gb_per_s": statistics.median(self._size_gb / one.run.log.seconds for one in runs),
+            "daemon_cpu_s_per_gb": statistics.median(one.daemon_cpu_s for one in runs) / self._size_gb,
+        }
 
-    @contextmanager
-    def _daemon(self, name: str, mirrors: Sequence[Mapping[str, Any]] = ()) -> Iterator[Served]:
-        """A fresh one, configured for these mirrors; what it has written goes with it."""
-        with (
-            run_folder(self._folder, name) as place,
-            serving(self._transport, place, self._settings.daemon_memory_mb, mirrors=mirrors) as daemon,
-        ):
-            yield daemon
+    def _mirror_figures(self, runs: Sequence[_Live]) -> Figures:
+        return {
+            "mirror_cpu_s_per_gb": statistics.median(one.views_cpu_s for one in runs) / self._size_gb,
+            "mirror_peak_mb": math.ceil(max(one.views_peak_bytes for one in runs) / 1e6),
+            "computed_mb": math.ceil(max(one.run.memory_bytes for one in runs) / 1e6),
+        }
 
     def _what(self) -> str:
-        sides = " x ".join(str(side) for side in self._workload.shape)
-        frames, size = self._workload.frames, self._workload.payload_bytes / GIGA
-        return f"{frames} frames of {sides} uint16 ({size:.2g} GB), over {self._transport}"
-
-    def _tell(self, text: str) -> None:
-        self._observe(text, self._done, self._steps)
-        self._done += 1
+        return f"{_frames_text(self._workload)}, over {self._transport}"
 
 
-def stacks_of(shape: tuple[int, int], payload_bytes: int) -> Workload:
-    """Whole stacks of Z frames, or less than one."""
-    found = workload_of(shape, "uint16", payload_bytes)
-    return replace(found, frames=max(found.frames // Z * Z, min(found.frames, Z)), pool_bytes=POOL_BYTES)
+# ------------------------------------------------------------------------------------------------ of a finished dataset
 
 
-def _mirror_costs(runs: Sequence[_Live], size_gb: float) -> Figures:
+@dataclass(frozen=True, slots=True)
+class AloneRun:
+    """mirror: until all of it is durable, role "mirror"; the peak is beyond what the process had before. check_s: for
+    comparing every frame after, with check_cpu_s of processor time. memory_bytes: what it had computed to take."""
+
+    mirror: Measurement
+    check_s: float
+    check_cpu_s: float
+    memory_bytes: int
+
+    @staticmethod
+    def from_document(values: Mapping[str, Any]) -> AloneRun:
+        return AloneRun(**{**values, "mirror": measurement_from(values["mirror"])})
+
+
+def measure_mirror(dataset: Path, out: Path, settings: Mapping[str, Any], memory_mb: float) -> AloneRun:
+    """Mirror a dataset that is not in the page cache, in this process.
+
+    Raises AcquisitionFailed if a frame of the mirror is not that of the dataset.
+    """
+    keep_large_blocks(KEPT_BYTES)
+    reader, *_ = open_readers(dataset)
+    count, frame_bytes = len(reader), reader.stored_frame(0)[1].payload_bytes
+    reader.close()
+    for stack in dataset.glob("*.tif"):
+        drop_from_cache(stack)
+    name = str(settings["format"])
+    make = view_maker(ViewSpec(name, settings), container=out, memory_mb=memory_mb)
+    reset_peak_memory()
+    before = psutil.Process().memory_info().rss
+    meter, started = UsageMeter(os.getpid()), time.perf_counter()
+    run = ViewRun(dataset, name, make, folder=view_folder(out, "view"))
+    _finish(run)
+    seconds, cost = time.perf_counter() - started, meter.cost()
+    peak = None if cost.peak_bytes is None else max(0, cost.peak_bytes - before)
+    mirror = Measurement(
+        payload_bytes=count * frame_bytes,
+        frames=count,
+        seconds=seconds,
+        latency=latency_of([int(seconds * 1e9)]),
+        processes={"mirror": ProcessCost(cost.cpu_s, peak)},
+    )
+    meter, started = UsageMeter(os.getpid()), time.perf_counter()
+    found = compare(dataset, run.folder, count)
+    if found.different or found.frames != count:
+        raise AcquisitionFailed(f"{out}: of {count} frames {found.frames} were compared, {found.text}")
+    check_s, check_cpu_s = time.perf_counter() - started, meter.cost().cpu_s
+    return AloneRun(mirror, check_s, check_cpu_s, int(run.view.summary()["memory_bytes"]))
+
+
+def _finish(run: ViewRun) -> None:
+    try:
+        while (wait_s := run.step()) is not None:
+            time.sleep(wait_s)
+        if run.progress().state is not ViewState.COMPLETE:
+            raise AcquisitionFailed(f"{run.folder}: is {run.progress().state} {run.reason}")
+    finally:
+        run.close()
+
+
+def alone_steps(rows: Sequence[AloneRow]) -> int:
+    """The runs of a round of `alone_table`, which sends a dataset before the first one."""
+    return sum(1 + len(row.peers) for row in rows)
+
+
+def alone_table(bench: Bench, transport: str, shape: tuple[int, int], rows: Sequence[AloneRow]) -> Table:
+    """Mirrors of a finished dataset, as `acqstream mirror` makes them, in turn with what runs beside each."""
+    workload = replace(stacks_of(shape, bench.settings.payload_bytes), bits=DIM_BITS)
+    bench.tell("a dataset to mirror")
+    rounds: dict[str, list[tuple[AloneRun, dict[str, Measurement]]]] = {row.name: [] for row in rows}
+    with bench.daemon(transport, "source") as daemon:
+        _send(daemon.endpoint, transport, workload)
+        for turn in range(bench.settings.pairs):
+            for row in rows:
+                task = AloneTask(daemon.data / DATASET, workload, min(Z, workload.frames), row.settings)
+                rounds[row.name].append(_round(bench, row, task, turn))
+    note = (
+        "until durable, in turn with what stands beside; one level, if nothing else is said; checked: until every "
+        "frame was compared, too; peak memory is what the process took beyond what it had"
+    )
+    for name, reason in {peer.name: peer.absent for row in rows for peer in row.peers if peer.absent}.items():
+        note += f"; {name}: {reason}"
+    figures = [_alone_figures(row, peer, rounds[row.name], workload) for row in rows for peer in row.peers]
+    return Table(title=f"`acqstream mirror` of {_frames_text(workload)}", rows=tuple(figures), note=note)
+
+
+def _round(bench: Bench, row: AloneRow, task: AloneTask, turn: int) -> tuple[AloneRun, dict[str, Measurement]]:
+    """The mirror and each of its peers; in every second turn the mirror comes last."""
+    measured: dict[str, Measurement] = {}
+    peers = {peer.name: peer for peer in row.peers if not peer.absent}
+    run: AloneRun | None = None
+    for name in in_order(("", *peers), turn):
+        bench.tell(f"{row.name} alone{name and f': {name}'}")
+        with bench.run_folder("alone") as folder:
+            if name:
+                measured[name] = peers[name].run(task, folder)
+            else:
+                run = _mirror(task, folder / "mirror")
+    assert run is not None
+    return run, measured
+
+
+def _mirror(task: AloneTask, out: Path) -> AloneRun:
+    how = {"dataset": task.dataset, "out": out, "settings": task.settings, "memory_mb": MEMORY_MB}
+    with started_child("mirror", measure_mirror, timeout_for(2 * task.workload.payload_bytes), **how) as child:
+        return AloneRun.from_document(child.result())
+
+
+def _alone_figures(
+    row: AloneRow, peer: MirrorPeer, rounds: Sequence[tuple[AloneRun, Mapping[str, Measurement]]], workload: Workload
+) -> Figures:
+    mirrors = [run.mirror for run, _ in rounds]
+    pairs = [(run.mirror, peers[peer.name]) for run, peers in rounds if peer.name in peers]
+    ratio = spread_of([mirror.bytes_per_s / other.bytes_per_s for mirror, other in pairs]) if pairs else None
+    size_gb = workload.payload_bytes / GIGA
+    peaks = [cost.peak_bytes for run in mirrors if (cost := run.processes["mirror"]).peak_bytes is not None]
     return {
-        "mirror_cpu_s_per_gb": statistics.median(one.views_cpu_s for one in runs) / size_gb,
-        "mirror_peak_mb": math.ceil(max(one.views_peak_bytes for one in runs) / 1e6),
-        "computed_mb": math.ceil(max(one.run.memory_bytes for one in runs) / 1e6),
+        "row": row.name,
+        "gb_per_s": statistics.median(run.bytes_per_s for run in mirrors) / GIGA,
+        "beside": peer.name,
+        "beside_gb_per_s": statistics.median(other.bytes_per_s for _, other in pairs) / GIGA if pairs else None,
+        "ratio": ratio.median if ratio else None,
+        "lowest": ratio.low if ratio else None,
+        "highest": ratio.high if ratio else None,
+        "wanted": peer.wanted,
+        "checked_gb_per_s": statistics.median(size_gb / (run.mirror.seconds + run.check_s) for run, _ in rounds),
+        "cpu_s_per_gb": statistics.median(run.cpu_s_per_gb("mirror") for run in mirrors),
+        "check_cpu_s_per_gb": statistics.median(run.check_cpu_s for run, _ in rounds) / size_gb,
+        "beside_cpu_s_per_gb": statistics.median(o.cpu_s_per_gb(PEER_ROLE) for _, o in pairs) if pairs else None,
+        "peak_mb": math.ceil(max(peaks) / 1e6) if peaks else None,
+        "computed_mb": math.ceil(max(run.memory_bytes for run, _ in rounds) / 1e6),
     }

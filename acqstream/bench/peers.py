@@ -133,20 +133,20 @@ def _open_tensorstore(folder: Path, workload: Workload) -> PeerWriter:
         create=True,
     ).result()
     buffers = [np.empty((together, *workload.shape), workload.dtype) for _ in range(_IN_FLIGHT + 1)]
-    under_way: deque[Any] = deque()
+    in_flight: deque[Any] = deque()
 
     def put(image: NDArray[Any], number: int) -> None:
-        block, place = divmod(number, together)
+        block, at = divmod(number, together)
         buffer = buffers[block % len(buffers)]
-        buffer[place] = image
-        if place + 1 == together or number + 1 == workload.frames:
-            under_way.append(store[number - place : number + 1].write(buffer[: place + 1]).commit)
-        if len(under_way) > _IN_FLIGHT:
-            under_way.popleft().result()
+        buffer[at] = image
+        if at + 1 == together or number + 1 == workload.frames:
+            in_flight.append(store[number - at : number + 1].write(buffer[: at + 1]).commit)
+        if len(in_flight) > _IN_FLIGHT:
+            in_flight.popleft().result()
 
     def finish() -> None:
-        while under_way:
-            under_way.popleft().result()
+        while in_flight:
+            in_flight.popleft().result()
 
     return PeerWriter(put, finish)
 

@@ -6,103 +6,96 @@ import importlib.util
 import itertools
 import json
 import os
+import random
 import struct
-from collections.abc import Sequence
+import time
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 from acqstream.bench.child_process import run_measured
-from acqstream.bench.comparison import (
-    DATASET,
-    PEER,
-    ROWS,
-    BenchSettings,
-    Observer,
-    bench_folder,
-    bench_report,
-    run_folder,
+from acqstream.bench.comparison import DATASET, ROWS, Bench, BenchSettings, Observer, started_bench
+from acqstream.bench.limit import measure_direct_reads
+from acqstream.bench.measurement import (
+    LIMIT,
+    BenchReport,
+    Measurement,
+    RowReport,
+    SituationReport,
+    UsageMeter,
+    absent_row,
+    latency_of,
+    rate_ratio,
+    row_report,
 )
-from acqstream.bench.measurement import Measurement
-from acqstream.bench.readers import FIRST_AXES
-from acqstream.bench.report import LIMIT, BenchReport, RowReport, SituationReport, absent_row, rate_ratio, row_report
 from acqstream.bench.workload import workload_of
-from acqstream.formats.ndtiff.index import INDEX_NAME
+from acqstream.dataset.dataset import open_dataset
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.formats.ndtiff.layout import NDTiffLayout
+from acqstream.formats.ndtiff.reader import open_readers
+from acqstream.storage.platform.capabilities import drop_from_cache
 
 OPENED_FRAMES = 1_000_000
+ROLE = "reader"
+FIRST_AXES: dict[str, Any] = {"time": 0, "channel": "DAPI", "z": 0}
+"""Axes of the first frame of the dataset to open."""
+
 _CHANNELS = (FIRST_AXES["channel"], "GFP", "Cy5", "Brightfield")
 _SLICES = 25
 _FRAME_SIDE, _FRAME_STEP = 32, 4096  # of a million frames in one stack file; its pixels are a hole
 _WRITER = "tcp"  # on every platform
+_PEER, _BARE = "ndstorage", "pread"
+_WARM_BYTES = 200 * 2**20  # frames of so many bytes, from the page cache, in random order
+_ROUNDS = 5
 
 
 def run_reading_benchmark(settings: BenchSettings, observe: Observer, *, frames: int = OPENED_FRAMES) -> BenchReport:
     """As `run_benchmark`, for reading; `frames` is rounded to complete stacks of `_SLICES` slices and four channels."""
-    with bench_folder(settings) as folder:
-        run = _Reading(settings, folder, observe)
-        situations = [run.opening(frames)]
+    steps = 2 * settings.pairs + len(settings.situations) * (1 + 4 * settings.pairs)
+    with started_bench(settings, observe, steps) as bench:
+        situations = [_opening_report(bench, frames)]
         for shape, dtype in settings.situations:
-            situations += run.frames(shape, dtype)
-    return bench_report(settings, situations=situations)
+            situations += _frame_reports(bench, shape, dtype)
+        return bench.report(situations=situations)
 
 
-class _Reading:
-    """One running benchmark of reading."""
-
-    def __init__(self, settings: BenchSettings, folder: Path, observe: Observer) -> None:
-        self._settings = settings
-        self._folder = folder
-        self._observe = observe
-        self._total = 2 * settings.pairs + len(settings.situations) * (1 + 4 * settings.pairs)
-        self._done = 0
-
-    def opening(self, frames: int) -> SituationReport:
-        path = write_large_index(self._folder, frames)
-        has_peer = importlib.util.find_spec("ndstorage") is not None
-        runs = self._in_turn("open", ("open", "open-ndstorage") if has_peer else ("open",), path)
-        peer = row_report(PEER, runs["open-ndstorage"]) if has_peer else absent_row(PEER, "not installed")
-        against = {PEER: rate_ratio(runs["open"], runs["open-ndstorage"])} if has_peer else {}
-        rows = (peer, row_report("acqstream", runs["open"], to_peers=against))
-        title = f"open {int(path.name):,} frames and read one; GB of the index"
-        return _situation(title, rows, runs["open"][0], ((_FRAME_SIDE, _FRAME_SIDE), "uint8"))
-
-    def frames(self, shape: tuple[int, ...], dtype: str) -> list[SituationReport]:
-        workload = workload_of(shape, dtype, self._settings.payload_bytes, self._settings.max_frames)
-        kind = f"{' x '.join(str(side) for side in shape)} {dtype}"
-        with run_folder(self._folder, "written") as place:
-            self._tell(f"{kind}: writing")
-            ROWS[_WRITER].run(place, workload, self._settings.daemon_memory_mb)
-            runs = self._in_turn(kind, ("limit", "frames", "pread", "read_frame"), place / "data" / DATASET)
-        to_limit = rate_ratio(runs["frames"], runs["limit"])
-        to_bare = {"pread": rate_ratio(runs["read_frame"], runs["pread"])}
-        in_order = (row_report(LIMIT, runs["limit"]), row_report("frames", runs["frames"], to_limit=to_limit))
-        alone = (
-            row_report("pread", runs["pread"]),
-            row_report("read_frame", runs["read_frame"], to_peers=to_bare),
-        )
-        return [
-            _situation(f"all frames of {kind} in order", in_order, runs["frames"][0], (shape, dtype)),
-            _situation(
-                f"single frames of {kind} from the page cache", alone, runs["pread"][0], (shape, dtype), "pread"
-            ),
-        ]
-
-    def _in_turn(self, title: str, measures: Sequence[str], path: Path) -> dict[str, list[Measurement]]:
-        runs: dict[str, list[Measurement]] = {what: [] for what in measures}
-        size = sum(file.stat().st_size for file in path.iterdir())
-        for turn in range(self._settings.pairs):
-            for what in measures if turn % 2 == 0 else measures[::-1]:  # the first may find an idle disk
-                self._tell(f"{title}: {what}")
-                runs[what].append(run_measured("reader", size, what=what, dataset=path))
-        return runs
-
-    def _tell(self, text: str) -> None:
-        self._observe(text, self._done, self._total)
-        self._done += 1
+def _opening_report(bench: Bench, frames: int) -> SituationReport:
+    path = write_large_index(bench.folder, frames)
+    has_peer = importlib.util.find_spec(_PEER) is not None
+    runs = _in_turn(bench, "open", ("open", "open-ndstorage") if has_peer else ("open",), path)
+    peer = row_report(_PEER, runs["open-ndstorage"]) if has_peer else absent_row(_PEER, "not installed")
+    against = {_PEER: rate_ratio(runs["open"], runs["open-ndstorage"])} if has_peer else {}
+    rows = (peer, row_report("acqstream", runs["open"], to_peers=against))
+    title = f"open {int(path.name):,} frames and read one; GB of the index"
+    return _situation(title, rows, ((_FRAME_SIDE, _FRAME_SIDE), "uint8"), _PEER)
 
 
-def _situation(
-    title: str, rows: Sequence[RowReport], one: Measurement, kind: tuple[tuple[int, ...], str], peer: str = PEER
-) -> SituationReport:
+def _frame_reports(bench: Bench, shape: tuple[int, ...], dtype: str) -> list[SituationReport]:
+    workload = workload_of(shape, dtype, bench.settings.payload_bytes, bench.settings.max_frames)
+    kind = f"{' x '.join(str(side) for side in shape)} {dtype}"
+    with bench.run_folder("written") as folder:
+        bench.tell(f"{kind}: writing")
+        ROWS[_WRITER].run(folder, workload, bench.settings.daemon_memory_mb)
+        runs = _in_turn(bench, kind, (LIMIT, "frames", _BARE, "read_frame"), folder / "data" / DATASET)
+    to_limit, to_bare = rate_ratio(runs["frames"], runs[LIMIT]), rate_ratio(runs["read_frame"], runs[_BARE])
+    in_order = (row_report(LIMIT, runs[LIMIT]), row_report("frames", runs["frames"], to_limit=to_limit))
+    single = (row_report(_BARE, runs[_BARE]), row_report("read_frame", runs["read_frame"], to_peers={_BARE: to_bare}))
+    return [
+        _situation(f"all frames of {kind} in order", in_order, (shape, dtype), _PEER),
+        _situation(f"single frames of {kind} from the page cache", single, (shape, dtype), _BARE),
+    ]
+
+
+def _in_turn(bench: Bench, title: str, names: Sequence[str], path: Path) -> dict[str, list[Measurement]]:
+    size = sum(file.stat().st_size for file in path.iterdir())
+    return bench.in_turn(title, names, lambda name: run_measured("reader", measure, size, what=name, dataset=path))
+
+
+def _situation(title: str, rows: Sequence[RowReport], kind: tuple[tuple[int, ...], str], peer: str) -> SituationReport:
+    one = rows[-1].runs[0]
     return SituationReport(
         shape=kind[0],
         dtype=kind[1],
@@ -135,3 +128,128 @@ def write_large_index(folder: Path, frames: int) -> Path:
             lengths = struct.pack("<I", len(axes)), struct.pack("<I", len(name))
             index.write(lengths[0] + axes + lengths[1] + name + struct.pack("<IiiiiIii", *numbers))
     return path
+
+
+def measure_opening(path: Path) -> Measurement:
+    """Until the first frame was read. The dataset's folder is named by its number of frames."""
+
+    def run() -> Any:
+        dataset = open_dataset(path)
+        dataset.read_frame(FIRST_AXES)
+        return dataset
+
+    return _opening(path, run)
+
+
+def measure_opening_ndstorage(path: Path) -> Measurement:
+    """The same with ndstorage."""
+    from ndstorage import NDTiffDataset
+
+    def run() -> Any:
+        dataset = NDTiffDataset(str(path))
+        dataset.read_image(**FIRST_AXES)
+        return dataset
+
+    return _opening(path, run)
+
+
+def _opening(path: Path, run: Callable[[], Any]) -> Measurement:
+    frames = int(path.name)
+    before = psutil.Process().memory_info().rss
+    meter, started = UsageMeter(os.getpid()), time.perf_counter()
+    dataset = run()
+    seconds = time.perf_counter() - started
+    grown = psutil.Process().memory_info().rss - before
+    del dataset
+    return Measurement(
+        payload_bytes=(path / INDEX_NAME).stat().st_size,
+        frames=frames,
+        seconds=seconds,
+        latency=latency_of([int(seconds * 1e9)]),
+        processes={ROLE: meter.cost()},
+        note=f"{grown / frames:.0f} bytes per frame",
+    )
+
+
+def measure_frames(path: Path) -> Measurement:
+    """All frames in order, nothing of them in the page cache."""
+    for stack in path.glob("*.tif"):
+        drop_from_cache(stack)
+    total, durations_ns = 0, array("q")
+    meter, started_ns = UsageMeter(os.getpid()), time.perf_counter_ns()
+    before_ns = started_ns
+    with open_dataset(path) as dataset:
+        for _, frame in dataset.frames():
+            total += frame.nbytes
+            now_ns = time.perf_counter_ns()
+            durations_ns.append(now_ns - before_ns)
+            before_ns = now_ns
+    seconds = (time.perf_counter_ns() - started_ns) / 1e9
+    return _measurement(total, durations_ns, seconds, meter)
+
+
+def measure_read_frame(path: Path) -> Measurement:
+    """Frames in random order from the page cache, by their axes."""
+    with open_dataset(path) as dataset:
+        keys = list(dataset.keys())
+        return _at_random(
+            len(keys), dataset.dtype.itemsize * _pixels(dataset.shape), lambda n: dataset.read_frame(keys[n])
+        )
+
+
+def measure_pread(path: Path) -> Measurement:
+    """The same bytes with bare reads at known offsets."""
+    reader, *_ = open_readers(path)
+    frames = [reader.stored_frame(row) for row in range(len(reader))]
+    descriptors = {name: os.open(path / name, os.O_RDONLY) for name in {name for name, _ in frames}}
+    plain = [(descriptors[name], frame.payload_bytes, frame.pixels) for name, frame in frames]
+    try:
+        return _at_random(len(plain), plain[0][1], lambda n: os.pread(*plain[n]))
+    finally:
+        for descriptor in descriptors.values():
+            os.close(descriptor)
+
+
+def _pixels(shape: tuple[int, ...]) -> int:
+    return shape[-1] * shape[-2]
+
+
+def _at_random(count: int, frame_bytes: int, read: Callable[[int], object]) -> Measurement:
+    chosen = list(range(min(count, max(1, _WARM_BYTES // frame_bytes))))
+    for number in chosen:
+        read(number)
+    random.Random(0).shuffle(chosen)
+    durations_ns = array("q")
+    meter, started = UsageMeter(os.getpid()), time.perf_counter()
+    for _ in range(_ROUNDS):
+        for number in chosen:
+            before_ns = time.perf_counter_ns()
+            read(number)
+            durations_ns.append(time.perf_counter_ns() - before_ns)
+    seconds = time.perf_counter() - started
+    return _measurement(frame_bytes * len(durations_ns), durations_ns, seconds, meter)
+
+
+def _measurement(payload_bytes: int, durations_ns: array[int], seconds: float, meter: UsageMeter) -> Measurement:
+    return Measurement(
+        payload_bytes=payload_bytes,
+        frames=len(durations_ns),
+        seconds=seconds,
+        latency=latency_of(durations_ns),
+        processes={ROLE: meter.cost()},
+    )
+
+
+_MEASURES: Mapping[str, Callable[[Path], Measurement]] = {
+    "open": measure_opening,
+    "open-ndstorage": measure_opening_ndstorage,
+    LIMIT: lambda path: measure_direct_reads(sorted(path.glob("*.tif"))),
+    "frames": measure_frames,
+    "read_frame": measure_read_frame,
+    _BARE: measure_pread,
+}
+
+
+def measure(what: str, dataset: Path) -> Measurement:
+    """One of the measurements of a finished dataset, by its name; in a child process."""
+    return _MEASURES[what](dataset)

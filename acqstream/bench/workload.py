@@ -1,4 +1,4 @@
-"""Workload of a benchmark: a number of frames of one shape, written by one `put` after the other."""
+"""Workload of a benchmark: a number of camera-like frames of one shape, written by one `put` after the other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.bench.measurement import Measurement, UsageMeter, latency_of, reset_peak_memory
-from acqstream.simulate.camera_frames import camera_frames
 
 POOL_BYTES = 128 * 2**20  # more than a processor's cache holds
 _POOL_FRAMES = 2
@@ -93,3 +92,26 @@ def run_workload(
         latency=latency_of(durations_ns),
         processes={role: meter.cost()},
     )
+
+
+_BACKGROUND = 100.0  # camera offset, counts
+_SPACING_PX = 64  # of the bright spots
+
+
+def camera_frames(count: int, shape: tuple[int, ...], dtype: str, bits: int | None = None) -> list[NDArray[Any]]:
+    """Frames as of a camera: bright spots on a slope, Poisson noise; C order, each its own array.
+
+    All but the first are the first one drifted, noise included: drawing noise for each would take seconds.
+    """
+    kind = np.dtype(dtype)
+    top = 2 ** (bits or kind.itemsize * 8) - 1
+    rng = np.random.default_rng(5271)
+    rows, columns = np.ogrid[: shape[0], : shape[1]]
+    spots = np.sin(np.pi * rows / _SPACING_PX) ** 8 * np.sin(np.pi * columns / _SPACING_PX) ** 8
+    light = 0.1 + 0.2 * columns / shape[1] + 0.6 * spots
+    scale = min(top / 2, 2000.0)
+    mean = _BACKGROUND * scale / 2000.0 + scale * light
+    if len(shape) == 3:
+        mean = np.repeat(mean[:, :, np.newaxis], shape[2], axis=2)
+    first = np.minimum(rng.poisson(mean), top).astype(kind)
+    return [np.roll(first, (37 * index, 61 * index), axis=(0, 1)) for index in range(count)]

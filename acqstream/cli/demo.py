@@ -38,8 +38,8 @@ def demo(
         print(f"\nacqstream: interrupted; {folder} has what was recorded until then", file=sys.stderr)
         raise typer.Exit(_INTERRUPTED) from None
     print(f"All went well. Remove the folder {folder} when you no longer need it.")
-    places = {"dataset": dataset, "mirror": dataset.with_name(f"{dataset.name}.{MIRROR}"), "folder": folder}
-    print(_NEXT.format(program=_program(), **{name: _word(place) for name, place in places.items()}))
+    paths = {"dataset": dataset, "mirror": dataset.with_name(f"{dataset.name}.{MIRROR}"), "folder": folder}
+    print(_NEXT.format(program=_program(), **{name: _word(path) for name, path in paths.items()}))
 
 
 def _program() -> str:

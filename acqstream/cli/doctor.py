@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from acqstream.cli.exit_code import ExitCode
-from acqstream.cli.output import print_json
+from acqstream.cli.output import ExitCode, print_json
 from acqstream.model.units import count_text
 
 if TYPE_CHECKING:
     from acqstream.doctor.checks import CheckResult
-    from acqstream.doctor.examination import PlannedCamera
+    from acqstream.doctor.verdict import PlannedCamera
     from acqstream.model.status import DaemonStatus
 
 DOCUMENT_VERSION = 1
@@ -45,8 +44,7 @@ def doctor(
     """
     from acqstream.daemon.config import load_config
     from acqstream.doctor.checks import CheckResult, run_checks
-    from acqstream.doctor.examination import Examination
-    from acqstream.doctor.verdict import Severity, problem, worst
+    from acqstream.doctor.verdict import Examination, Severity, problem, worst
     from acqstream.errors import ConfigError
 
     try:
@@ -98,7 +96,7 @@ def _document(results: list[CheckResult], level: str) -> dict[str, object]:
 
 
 def _camera(frame: str | None, dtype: PlannedDepth, fps: float | None) -> PlannedCamera | None:
-    from acqstream.doctor.examination import PlannedCamera
+    from acqstream.doctor.verdict import PlannedCamera
 
     if frame is None and fps is None:
         return None
@@ -112,8 +110,8 @@ def _camera(frame: str | None, dtype: PlannedDepth, fps: float | None) -> Planne
 
 def _status(data: Path) -> DaemonStatus | None:
     """The status of the daemon that has the directory, else of the default one; None if none answers."""
+    from acqstream.client.daemon_requests import fetch_status
     from acqstream.client.directory_daemon import endpoint_of
-    from acqstream.client.status import fetch_status
     from acqstream.errors import AcqStreamError
 
     try:

@@ -12,7 +12,7 @@ from acqstream.errors import ConfigError
 from acqstream.model.units import size_text
 
 if TYPE_CHECKING:
-    from acqstream.export.request import ExportReport, Kind
+    from acqstream.export.exporter import ExportReport, Kind
 
 _KINDS = ("hdf5", "ome-tiff", "tiff", "table")
 
@@ -47,8 +47,7 @@ def export(
     as CSV, or as Parquet if OUT ends with .parquet. The file appears when it is complete. Of a dataset that is being
     written, the frames published now are exported.
     """
-    from acqstream.export.exporter import Exporter
-    from acqstream.export.request import ExportRequest, parse_choices
+    from acqstream.export.exporter import Exporter, ExportRequest, parse_choices
     from acqstream.storage.files.url_path import as_path
 
     try:
@@ -75,7 +74,7 @@ def export(
 
 
 def _kind(text: str) -> Kind:
-    from acqstream.export.request import KINDS
+    from acqstream.export.exporter import KINDS
 
     for kind in KINDS:
         if kind == text:

@@ -11,11 +11,11 @@ import typer
 from acqstream.cli.bench import bench
 from acqstream.cli.demo import demo
 from acqstream.cli.doctor import doctor
-from acqstream.cli.exit_code import error_line, exit_code_of
 from acqstream.cli.export import export
 from acqstream.cli.info import info
 from acqstream.cli.keys import keys
 from acqstream.cli.mirror import mirror
+from acqstream.cli.output import error_line, exit_code_of
 from acqstream.cli.receive import receive
 from acqstream.cli.repair import repair
 from acqstream.cli.serve import serve

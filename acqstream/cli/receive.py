@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from acqstream.cli.endpoint import EndpointOption
-from acqstream.cli.exit_code import ExitCode
-from acqstream.cli.output import print_json
-from acqstream.cli.typed_text import typed_text
+from acqstream.cli.output import ExitCode, print_json, typed_text
 from acqstream.model.units import count_text, size_text
 
 if TYPE_CHECKING:
@@ -61,7 +59,7 @@ def receive(  # noqa: PLR0913 - an argument for each option
     or SIGTERM (Windows: Ctrl-Break). Such senders receive no answer about stored frames.
     """
     from acqstream.receive.receiver import receive_stream
-    from acqstream.receive.stream_settings import StreamSettings
+    from acqstream.receive.recorder import StreamSettings
     from acqstream.storage.platform import STOP_SIGNALS, session_signals
 
     settings = StreamSettings(

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from acqstream.cli.exit_code import ExitCode
-from acqstream.cli.output import print_json
+from acqstream.cli.output import ExitCode, print_json
 from acqstream.model.units import count_text
 
 if TYPE_CHECKING:
-    from acqstream.integrity.repair.repair_report import Findings, LevelReport, RepairReport
+    from acqstream.integrity.index_frames import Findings, LevelReport, RepairReport
 
 _SHOWN = 20  # findings of each kind; --json has more
 
@@ -32,7 +31,7 @@ def repair(
     Works for datasets of any NDTiff writer, versions 2 and 3. Pixels are never touched; the old index is kept. Ends
     with 3 if frames are lost.
     """
-    from acqstream.integrity.repair.dataset_repair import repair as repair_dataset
+    from acqstream.integrity.repair import repair as repair_dataset
 
     report = repair_dataset(path, dry_run=dry_run, force=force)
     if as_json:

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from acqstream.cli.exit_code import ExitCode
-from acqstream.cli.log_file import start_logging
+from acqstream.cli.output import ExitCode, start_logging
 from acqstream.errors import AcqStreamError, DatasetLocked
 
 
@@ -30,8 +29,8 @@ def serve(
     It runs until SIGTERM, Ctrl-C or `acqstream shutdown`; running acquisitions are finished first.
     """
     from acqstream.daemon.config import embedded_config, load_config
-    from acqstream.daemon.exit_status import ExitStatus
-    from acqstream.daemon.serve import serve as run_daemon
+    from acqstream.daemon.server import serve as run_daemon
+    from acqstream.daemon.supervisor import ExitStatus
 
     start_logging(log, has_console=not embedded or log is None)
     codes = {

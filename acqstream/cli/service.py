@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from acqstream.cli.exit_code import ExitCode
+from acqstream.cli.output import ExitCode
 
 
 class ServiceAction(StrEnum):

@@ -20,7 +20,7 @@ def shutdown(
 
     Running acquisitions are finished with the frames received so far, and can be resumed.
     """
-    from acqstream.client.shutdown import shut_down
+    from acqstream.client.daemon_requests import shut_down
 
     n_running = shut_down(endpoint_for(endpoint, data), timeout_s=timeout_s)
     print(f"the daemon has ended; it finished {count_text(n_running, 'acquisition')}")

@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from acqstream.cli.endpoint import EndpointOption, StartingDataOption, check_one
-from acqstream.cli.exit_code import ExitCode
-from acqstream.cli.output import print_json, progress_bar
-from acqstream.cli.typed_text import typed_text
+from acqstream.cli.output import ExitCode, print_json, progress_bar, typed_text
 from acqstream.model.acquisition_spec import MAX_LEVELS
 from acqstream.model.units import count_text, duration_text, rate_text, size_text
 
 if TYPE_CHECKING:
-    from acqstream.simulate.axes_counter import AxesCounter
+    from acqstream.simulate.axes_counter import AxesCounter, TileScan
     from acqstream.simulate.camera import CameraPlan, CameraResult
-    from acqstream.simulate.tile_scan import TileScan
 
 _MISSING_SHOWN = 20
 
@@ -150,7 +147,7 @@ def _axes(text: str) -> AxesCounter:
 
 
 def _shape(text: str, dtype: Depth, bits: int | None) -> tuple[int, ...]:
-    from acqstream.model.pixel_type import pixel_type_of
+    from acqstream.model.frame_header import pixel_type_of
 
     try:
         shape = tuple(int(part) for part in text.split(","))
@@ -186,7 +183,7 @@ def _mirror(text: str) -> str | dict[str, Any]:
 
 
 def _scan(grid: str | None, overlap: str, shape: tuple[int, ...], *, snake: bool) -> TileScan | None:
-    from acqstream.simulate.tile_scan import TileScan, parse_grid, parse_overlap
+    from acqstream.simulate.axes_counter import TileScan, parse_grid, parse_overlap
 
     if grid is None:
         return None

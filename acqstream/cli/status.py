@@ -28,7 +28,7 @@ def status(
 
     Show what runs: progress, rates, and how long the disk space will last. Exits with 0 if the daemon answers.
     """
-    from acqstream.client.status import fetch_status
+    from acqstream.client.daemon_requests import fetch_status
 
     answer = fetch_status(endpoint_for(endpoint, data), timeout_s=timeout_s)
     if as_json:
@@ -64,7 +64,7 @@ def _print_daemon(answer: DaemonStatus) -> None:
 
 def _print_load(load: LoadStatus) -> None:
     if load.processor_percent is None:
-        return  # a daemon of an earlier version, or one that has just started
+        return  # the daemon has just started
     _say(
         f"load   {load.processor_percent:.0f}% of {count_text(load.processors, 'processor')}, "
         f"{size_text(load.available_memory_bytes)} of {size_text(load.total_memory_bytes)} memory available"

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from acqstream.cli.endpoint import DataOption, EndpointOption, endpoint_for
-from acqstream.cli.output import print_json
-from acqstream.cli.typed_text import typed_text
+from acqstream.cli.output import print_json, typed_text
 from acqstream.model.units import count_text
 
 
@@ -24,7 +23,7 @@ def stop(
 
     Received frames are stored, and the producer gets an error that names the operator. The dataset ends as canceled.
     """
-    from acqstream.client.stopping import stop_acquisition
+    from acqstream.client.daemon_requests import stop_acquisition
 
     receipt = stop_acquisition(typed_text(name), endpoint_for(endpoint, data), timeout_s=timeout_s)
     if as_json:

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from acqstream.cli.exit_code import ExitCode
-from acqstream.cli.output import print_json, progress_bar
+from acqstream.cli.output import ExitCode, print_json, progress_bar
 from acqstream.model.units import count_text, size_text
 
 if TYPE_CHECKING:
     from acqstream.formats.check_report import Problem
-    from acqstream.integrity.verification.chunk_check import ChunkVerification
-    from acqstream.integrity.verification.dataset_check import Verification
-    from acqstream.model.mirror_result import MirrorResult
+    from acqstream.integrity.container_proof import ChunkVerification
+    from acqstream.integrity.verify import Verification
     from acqstream.model.receipt import MissingFrames
+    from acqstream.model.view_spec import MirrorResult
 
 _PROBLEMS_SHOWN = 100
 _RANGES_SHOWN = 10
@@ -38,8 +37,8 @@ def verify(
     """
     from acqstream.formats.chunk_format import ChunkFormat
     from acqstream.formats.registry import find_format
-    from acqstream.integrity.verification.chunk_check import ChunkVerification, verify_chunks
-    from acqstream.integrity.verification.dataset_check import verify as verify_dataset
+    from acqstream.integrity.container_proof import ChunkVerification, verify_chunks
+    from acqstream.integrity.verify import verify as verify_dataset
     from acqstream.storage.files.boundary import following_links
 
     with progress_bar() as bar:
@@ -176,9 +175,9 @@ def _range_text(gap: MissingFrames) -> str:
 
 def _problem_text(problem: Problem, folder: str) -> str:
     path = Path(problem.path)
-    place = str(path.relative_to(folder)) if path.is_relative_to(folder) and path != Path(folder) else problem.path
+    where = str(path.relative_to(folder)) if path.is_relative_to(folder) and path != Path(folder) else problem.path
     if problem.offset is not None:
-        place += f" at byte {problem.offset}"
+        where += f" at byte {problem.offset}"
     if problem.frame is not None:
-        place += f", frame {problem.frame}"
-    return f"{place}: {problem.text}"
+        where += f", frame {problem.frame}"
+    return f"{where}: {problem.text}"

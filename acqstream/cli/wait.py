@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from acqstream.cli.exit_code import ExitCode
-from acqstream.cli.output import print_json, progress_bar
+from acqstream.cli.output import ExitCode, print_json, progress_bar
 from acqstream.model.units import count_text
 
 if TYPE_CHECKING:

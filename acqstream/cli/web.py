@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from acqstream.cli.endpoint import EndpointOption
-from acqstream.cli.log_file import start_logging
+from acqstream.cli.output import start_logging
 from acqstream.errors import ConfigError
 from acqstream.extras import install_command
 

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import acqstream
-from acqstream.client.machine import IPC, boot_id, is_local, listening_user
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
+from acqstream.client.default_endpoint import IPC, boot_id, is_local, listening_user
 from acqstream.errors import ConfigError, DaemonUnavailable, StorageError
 from acqstream.model.daemon_note import STARTING, DaemonNote, parse_daemon_note
 from acqstream.storage.files.directory_lock import LockHolder, holder_of

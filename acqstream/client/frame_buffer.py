@@ -1,56 +1,65 @@
-"""Takes frames into the local buffer of a run, one at a time, each with a number, a place and a bounded wait."""
+"""The local buffer of a run: its memory, which a daemon on the same machine may map, and a place for each frame.
+
+Frames are taken one at a time, each with a number, a place and a bounded wait.
+"""
 
 from __future__ import annotations
 
+import os
+import secrets
+import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, NoReturn
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from acqstream.client.completeness import DeclaredGaps
-from acqstream.client.connection import Connection
 from acqstream.client.images import copy_pixels, kind_of_buffer, kind_of_image, no_image
-from acqstream.client.local_memory import LocalMemory
-from acqstream.client.process_mark import THIS_PROCESS
+from acqstream.client.run_state import RunState
 from acqstream.errors import AcquisitionFailed, FrameRefused, ProtocolError, WriterBehind
 from acqstream.model.axes import AxisValue
 from acqstream.model.frame_header import MAX_NUMBER
+from acqstream.model.state import CLAIM_BYTES, WORD_BYTES
+from acqstream.model.units import count_text
+from acqstream.protocol import shared_memory as wire
+from acqstream.protocol.frame_batch import MAX_METADATA_BYTES, FrameFields, FrameKind, encode_request
 from acqstream.protocol.replies import Opened, Welcome
-from acqstream.protocol.request_fields import MAX_METADATA_BYTES, FrameFields, FrameKind, encode_request
+from acqstream.storage.files.boundary import distrust
+from acqstream.storage.handover import PAGE_BYTES, close_handle, make_sealed_memory
+from acqstream.storage.page_memory import PageMemory
+from acqstream.storage.platform import memory_listener
+from acqstream.storage.platform.capabilities import can_fork
 
 
 class FrameBuffer:
     """The local buffer of one run: gives each frame its number and its place, and waits for the place.
 
-    Frames are taken one after the other, under the lock `order`. largest_frame is the largest payload in
-    bytes that the daemon takes and the buffer holds; max_skip is how many numbers the daemon takes in one skip. Both
-    are set by `open`.
+    Frames are taken one after the other, under the lock `order`. The lock of `state` is entered for a moment, within
+    it: no other object besides `state` itself does that.
     """
 
-    def __init__(self, connection: Connection, memory: LocalMemory) -> None:
-        self._connection = connection
-        self._settings = connection.settings
-        self._state = connection.state
-        self._lock = connection.state.lock  # entered instead of the condition, see RunState
-        self._outbox = connection.state.outbox
+    def __init__(self, state: RunState, memory: LocalMemory) -> None:
+        self._state = state
+        self._outbox = state.outbox
         self._memory = memory.pages
         self._process = THIS_PROCESS.number
         self.order = threading.RLock()  # held by the thread that gives out the next frame number
-        self.declared = DeclaredGaps()
         self._reserving_thread: int | None = None  # the thread that fills a reserved frame
         self._is_sending = False  # that thread has filled it
         self._active_thread: int | None = None  # the thread that is in the middle of a put; set by owners of the order
-        self._largest_frame = 0
-        self._max_skip = 1
+        self._largest_frame = 0  # payload in bytes that the daemon takes and the buffer holds
+        self._max_skip = 1  # numbers that the daemon takes in one skip
 
     def open(self, opened: Opened, welcome: Welcome) -> None:
-        """The acquisition is open. Frames below `opened.next` are in the receipt of an earlier run."""
-        self.declared.add(0, opened.next)
+        """The acquisition is open."""
         self._largest_frame = min(opened.window_bytes, welcome.max_payload, self._outbox.ring.capacity)
         self._max_skip = welcome.max_skip
 
@@ -79,7 +88,7 @@ class FrameBuffer:
                 self._outbox.claim(start, kind.frame_bytes)
                 checksum = copy_pixels(array, kind.pixel_type, memory, start)
                 fields = (tuple(axes.values()), checksum, metadata, time_ns)
-                return self._add(kind, fields, start, len(metadata))
+                return self._note(self._outbox.add_frame, kind, fields, start, len(metadata))
             finally:
                 self._active_thread = None
 
@@ -138,10 +147,10 @@ class FrameBuffer:
                 self._active_thread = threading.get_ident()
                 while count > 0:
                     part = min(count, self._max_skip)
-                    dataset_id = self._connection.dataset_id
-                    header = encode_request("skip", ds=dataset_id, n=self._outbox.next, count=part, reason=reason)
+                    ds = self._state.dataset_id
+                    header = encode_request("skip", ds=ds, n=self._outbox.next, count=part, reason=reason)
                     self._wait_for_space(1, len(header))
-                    self._declare(header, part)
+                    self._note(self._outbox.add_skip, header, part)
                     count -= part
             finally:
                 self._active_thread = None
@@ -154,13 +163,13 @@ class FrameBuffer:
     def _note_free_place(self) -> None:
         """Wake the threads that wait for `_reserving_thread` to be None."""
         if THIS_PROCESS.number == self._process:  # the lock of a forked process may be locked for ever
-            with self._lock:
+            with self._state.lock:
                 self._state.condition.notify_all()
 
     def check_process(self) -> None:
         """Raise ProtocolError in a forked process, which has the memory and locks but no thread that sends."""
         if THIS_PROCESS.number != self._process:
-            text = f"run {self._settings.name!r} belongs to the process that made it, not to one forked from it"
+            text = f"run {self._state.settings.name!r} belongs to the process that made it, not to one forked from it"
             raise ProtocolError(text)
 
     def check_caller(self) -> None:
@@ -181,48 +190,49 @@ class FrameBuffer:
 
     def _refuse_nested(self) -> NoReturn:
         raise ProtocolError(
-            f"run {self._settings.name!r} was called in the middle of a put, reserve or skip of the same thread, as "
-            "by a signal handler; nothing was done. Set a flag in the handler, and look at it between two frames"
+            f"run {self._state.settings.name!r} was called in the middle of a put, reserve or skip of the same thread, "
+            "as by a signal handler; nothing was done. Set a flag in the handler, and look at it between two frames"
         )
 
     def _add_reserved(self, kind: FrameKind, frame: FrameFields, start: int, metadata_bytes: int) -> int:
         """Append the reserved frame, whose pixels are at `start`; return its number."""
         self.check_process()
         self._is_sending = True
-        return self._add(kind, frame, start, metadata_bytes)
+        return self._note(self._outbox.add_frame, kind, frame, start, metadata_bytes)
 
-    def _declare(self, header: bytes, count: int) -> None:
-        with self._lock:
-            self.raise_if_over()
+    def patch(self, kind: str, values: dict[str, Any]) -> None:
+        """Send plain values of "summary" or "display". Raises as `Run.patch`."""
+        state = self._state
+        with state.lock:
+            n_frames = self._outbox.next
+            if kind == "summary" and n_frames > 0:
+                text = f"the summary can be patched before frame 0 only; {count_text(n_frames, 'frame', 'were')} put"
+                raise ProtocolError(text)
+            state.raise_if_over()
+            state.queue(state.patches.add_values, kind, values)
+
+    def _note(self, add: Callable[..., int], *values: Any) -> int:
+        """Call `add` of the outbox; return its number. Raises as `raise_if_over` of the state."""
+        state = self._state
+        with state.lock:
+            state.raise_if_over()
             try:
-                self.declared.add(self._outbox.next, count)
-                self._outbox.add_skip(header, count)
+                number = add(*values)
             except BaseException:  # Ctrl-C, or the end of memory
                 self._fail_half_noted()
                 raise
-            self._connection.wake()
-
-    def _add(self, kind: FrameKind, frame: FrameFields, start: int, metadata_bytes: int) -> int:
-        """Append the frame whose pixels are at `start`; return its number."""
-        with self._lock:
-            self.raise_if_over()
-            try:
-                number = self._outbox.add_frame(kind, frame, start, metadata_bytes)
-            except BaseException:  # Ctrl-C, or the end of memory
-                self._fail_half_noted()
-                raise
-            self._connection.wake()
+            state.wake()
             return number
 
     def _fail_half_noted(self) -> None:
         """Fail the run, as a frame was noted by half and the next one to send is unknown."""
-        first = self._outbox.first_number
-        text = f"run {self._settings.name!r} was interrupted in the middle of a put; frames from {first} on may be lost"
+        name, first = self._state.settings.name, self._outbox.first_number
+        text = f"run {name!r} was interrupted in the middle of a put; frames from {first} on may be lost"
         self._state.fail(AcquisitionFailed(text, code="interrupted"))
 
     def _wait_for_space(self, payload_bytes: int, header_bytes: int) -> tuple[int, memoryview]:
         """Offset and memory for the pixels. No other thread takes the place, as the caller has `order`."""
-        self.raise_if_over()
+        self._state.raise_if_over()
         if self._outbox.next >= MAX_NUMBER:
             raise ProtocolError(f"frame numbers end at {MAX_NUMBER}; close this run and start another one")
         if payload_bytes > self._largest_frame:
@@ -236,28 +246,51 @@ class FrameBuffer:
 
     def _wait_for_place(self, payload_bytes: int, header_bytes: int) -> int:
         since = time.monotonic()
-        with self._lock:
+        with self._state.lock:
             while (
                 self._reserving_thread is not None or (start := self._outbox.place(payload_bytes, header_bytes)) is None
             ):
-                self.raise_if_over()
-                why = (
-                    "the local buffer is full" if self._reserving_thread is None else "a reserved frame is being filled"
+                self._state.raise_if_over()
+                is_full = self._reserving_thread is None
+                self._wait_for_progress(
+                    since, "the local buffer is full" if is_full else "a reserved frame is being filled"
                 )
-                self.wait_for_progress(since, why)
-            self.raise_if_over()
+            self._state.raise_if_over()
             return start
 
-    def wait_for_progress(self, since: float, why: str) -> None:
+    def wait_for_end(self, status: str) -> None:
+        """Wait for the end; the run's thread bounds it by the daemon's signs of life.
+
+        Unless completed is asked for, raises WriterBehind as soon as nothing became safe for the patience.
+        """
+        since, state = time.monotonic(), self._state
+        with state.lock:
+            while not state.ended:
+                if status == "completed" or state.failure is not None:
+                    state.condition.wait(state.settings.silence_s)  # a signal handler may have seen the end already
+                else:
+                    self._wait_for_progress(since, "frames are left")
+
+    def _wait_for_progress(self, since: float, why: str) -> None:
         """Wait for a change. Raises WriterBehind if the daemon is alive and nothing became safe for the patience."""
-        now = time.monotonic()
-        left = max(since, self._state.contact.released_at) + self._settings.patience_s - now
-        silent = now - self._state.contact.heard_at > self._settings.silence_s
-        is_decided_elsewhere = silent or bool(self._state.report.pause_reason)
+        now, state, patience_s = time.monotonic(), self._state, self._state.settings.patience_s
+        left = max(since, state.contact.released_at) + patience_s - now
+        silent = now - state.contact.heard_at > state.settings.silence_s
+        is_decided_elsewhere = silent or bool(state.report.pause_reason)
         if left <= 0 and not is_decided_elsewhere:
-            raise WriterBehind(self._state.describe_backlog(f"for {self._settings.patience_s:g} s and {why}"))
-        # If the daemon is silent, or waits for space, the connection's thread decides, within the patience.
-        self._state.condition.wait(left if left > 0 else self._settings.silence_s)
+            raise WriterBehind(self.describe_backlog(f"for {patience_s:g} s and {why}"))
+        # If the daemon is silent, or waits for space, the run's thread decides, within the patience.
+        state.condition.wait(left if left > 0 else state.settings.silence_s)
+
+    def describe_backlog(self, how_long: str) -> str:
+        """Reasons for a wait, for the error of a producer that waited too long."""
+        ring, state = self._outbox.ring, self._state
+        word = "durable" if state.release_when_durable else "published"
+        bound = f"{ring.used_bytes / 1e6:.1f} of {ring.capacity / 1e6:.1f} MB; see buffer_mb"
+        phrases = [f"nothing became {word} {how_long} ({bound})"]
+        if not self._outbox.all_sent:
+            phrases.append(f"the daemon's window is closed at frame {state.limit.number}")
+        return "; ".join(phrases + state.report.phrases())
 
     def _refuse_size(self, payload_bytes: int) -> NoReturn:
         capacity = self._outbox.ring.capacity
@@ -276,9 +309,113 @@ class FrameBuffer:
         )
         raise FrameRefused(text, code="bad_header", number=number)
 
-    def raise_if_over(self) -> None:
-        """Raise the run's first error, or AcquisitionFailed for a closed run."""
-        if self._state.failure is not None:
-            raise self._state.failure.with_traceback(None)  # the trace would grow with every raise
-        if self._memory is None or self._state.ending is not None or self._state.ended:
-            raise AcquisitionFailed(f"run {self._settings.name!r} is closed", code="closed")
+
+class LocalMemory:
+    """The pixel memory of a run. shared: memory that a daemon can map, if the system supports it.
+
+    private_why is the reason why it cannot be handed over; empty if it can. claim_words lie behind the pixels, for
+    FrameClaims; None in private memory.
+    """
+
+    def __init__(self, size: int, *, shared: bool, why_not: str = "the endpoint may be on another machine") -> None:
+        self._handle = -1
+        self._finalizer: weakref.finalize[[int], LocalMemory] | None = None  # also of a run that failed to start
+        self.pages: memoryview | None
+        self.claim_words: memoryview | None = None
+        self._claims_at = -(-size // WORD_BYTES) * WORD_BYTES
+        self.private_why = why_not
+        if shared:
+            try:
+                pages, self._handle = make_sealed_memory(-(-(self._claims_at + CLAIM_BYTES) // PAGE_BYTES) * PAGE_BYTES)
+                self.pages = pages[:size]
+                self.claim_words = pages[self._claims_at :][:CLAIM_BYTES].cast("q")
+                self._finalizer = weakref.finalize(self, close_handle, self._handle)
+                self.private_why = ""
+                return
+            except OSError as error:
+                self.private_why = f"no memory can be shared here: {error}"
+        self.pages = PageMemory(size).view
+
+    def close(self) -> None:
+        """End handing over. The pages are freed with their last user."""
+        self.pages = self.claim_words = None
+        self._handle = -1
+        if self._finalizer is not None:
+            self._finalizer()
+
+    def hand_over(self, address: str, timeout_s: float) -> Handover:
+        """Hand the memory to the daemon that listens at `address`, which has timeout_s to answer."""
+        distrusted = distrust(Path(address)) if memory_listener.HAS_NAME else ""
+        if reason := self.private_why or distrusted:
+            return Handover(why=reason)
+        token = secrets.token_hex(16)
+        connection: socket.socket | None = None
+        try:
+            connection = memory_listener.connect_to(address, timeout_s)
+            message = wire.encode_handover(token, memory_listener.named_handle(self._handle), self._claims_at)
+            memory_listener.send_memory(connection, message, self._handle)
+            answer = memory_listener.receive_answer(connection, wire.MAX_HANDOVER_BYTES)
+            if not answer:
+                raise ConnectionResetError("the daemon has closed the connection")
+            wire.parse_handover_answer(answer)
+        except (OSError, ProtocolError) as error:
+            if connection is not None:
+                connection.close()
+            return Handover(
+                why=f"{address}: {_reason(error)}", is_broken=isinstance(error, ConnectionError | TimeoutError)
+            )
+        return Handover(connection, token)
+
+
+def _reason(error: OSError | ProtocolError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "the socket is missing; the daemon has another view of the file system (a container, PrivateTmp)"
+    if isinstance(error, PermissionError):
+        return f"{error}; only the daemon's user and group may share memory"
+    return str(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """Memory on its way to the daemon, which keeps it until `open` names it or `connection` is closed.
+
+    why is the reason for a failure. is_broken: the failure is one of a daemon that is just ending.
+    """
+
+    connection: socket.socket | None = None
+    token: str = ""
+    why: str = ""
+    is_broken: bool = False
+
+    def field(self) -> dict[str, Any]:
+        """Field `memory` of `open`."""
+        return {"token": self.token} if self.token else {"why": self.why[: wire.MAX_WHY]}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.connection is not None:
+            with suppress(OSError):
+                self.connection.close()
+
+
+class ProcessMark:
+    """number is the id of this process, also after a fork (os.register_at_fork)."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.note()
+
+    def note(self) -> None:
+        """Take the id of this process."""
+        self.number = os.getpid()
+
+
+THIS_PROCESS = ProcessMark()
+
+if can_fork():
+    os.register_at_fork(after_in_child=THIS_PROCESS.note)

@@ -13,9 +13,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from acqstream.errors import FrameRefused
-from acqstream.model.pixel_type import PixelType, pixel_type_of
+from acqstream.model.frame_header import PixelType, pixel_type_of
 from acqstream.model.units import count_text
-from acqstream.protocol.request_fields import FrameKind
+from acqstream.protocol.frame_batch import FrameKind
 
 _MAX_DIMENSIONS = 3
 _PIECE_BYTES = 256 * 2**10

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from acqstream.client.machine import is_loopback
+from acqstream.client.default_endpoint import is_loopback
 from acqstream.errors import AcqStreamError, ConfigError
 from acqstream.storage.files.atomic_file import write_private
 from acqstream.storage.files.boundary import distrust

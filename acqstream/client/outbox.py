@@ -1,24 +1,32 @@
-"""Numbered messages that the producer keeps until they are safe, sent and unsent, and the places of their pixels. Pure.
+"""Numbered messages that the producer keeps until they are safe, sent and unsent, and the places of their pixels.
 
 Small frames of one kind share a message from the start, so that little is done for each of them.
+
+The daemon's views read frames where their producer has put them. A published frame stays there until the ring comes
+round to its place. Before a place is used again, its frames are taken back (`FrameClaims`): two integers in the shared
+memory. Readers look, and drop what they have read of such a frame.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import NamedTuple
 
-from acqstream.client.frame_claims import FrameClaims
-from acqstream.client.frame_ring import FrameRing
 from acqstream.errors import ProtocolError
-from acqstream.model.cursors import Limit
-from acqstream.protocol.frame_batch import MAX_BATCH_FRAMES
-from acqstream.protocol.request_fields import FrameFields, FrameKind
+from acqstream.model.state import Limit
+from acqstream.protocol.frame_batch import MAX_BATCH_FRAMES, FrameFields, FrameKind
 
 MAX_KEPT_HEADER_BYTES = 64 * 2**20
 BATCHED_FRAME_BYTES = 128 * 2**10  # larger frames gain nothing from sharing a message
 BATCH_BYTES = 2 * 2**20
 _OVERHEAD_BYTES = 512  # of the Python objects around one frame or skip
+ALIGNMENT = 64  # a cache line
+PAGE_BYTES = 4096
+LARGE_FRAME_BYTES = 256 * 2**10
+"""Frames of this size start on a page: a daemon that shares this memory writes them to the disk from where they are."""
 
 
 @dataclass(slots=True, eq=False)
@@ -89,6 +97,7 @@ class Outbox:
     def __init__(self, capacity: int, claims: FrameClaims | None = None) -> None:
         self.ring = FrameRing(capacity)
         self.claims = claims or FrameClaims()
+        self.declared = DeclaredGaps()
         self.next = 0
         self.payload_bytes = 0
         self.unsafe_payload_bytes = 0
@@ -146,12 +155,14 @@ class Outbox:
         number, self.next = self.next, self.next + 1
         return number
 
-    def add_skip(self, header: bytes, count: int) -> None:
-        """Append a message that consumes `count` numbers from `next` on."""
+    def add_skip(self, header: bytes, count: int) -> int:
+        """Append a message that consumes `count` numbers from `next` on, which is returned."""
         message = self._skip(header, self.next, count, self.payload_bytes)
-        self.next += count
+        self.declared.add(self.next, count)
+        number, self.next = self.next, self.next + count
         self._messages.append(message)
         self._unsent.append(message)
+        return number
 
     def _skip(self, header: bytes, number: int, count: int, bytes_before: int) -> OutboxMessage:
         overhead_bytes = len(header) + _OVERHEAD_BYTES
@@ -212,6 +223,7 @@ class Outbox:
 
     def begin(self, number: int, received_bytes: int) -> None:
         """Start at frame `number`; the frames before it, of an earlier producer, have received_bytes of payload."""
+        self.declared.add(0, number)  # in the receipt of an earlier run
         self.next = self._sent_end = number
         self.payload_bytes = received_bytes
 
@@ -244,3 +256,150 @@ class Outbox:
             return message.number_end
         window_bytes = limit.payload_bytes - self._shift_bytes - message.bytes_before
         return min(message.number_end, limit.number, message.number + window_bytes // message.frame_bytes)
+
+
+class DeclaredGaps:
+    """Frame numbers that the producer declared with `skip`."""
+
+    def __init__(self) -> None:
+        self._ranges: list[tuple[int, int]] = []  # (first, end), ascending
+
+    def add(self, first: int, count: int) -> None:
+        """Declare numbers first .. first + count - 1, all above those declared before."""
+        if not count:
+            return
+        if self._ranges and self._ranges[-1][1] == first:
+            self._ranges[-1] = (self._ranges[-1][0], first + count)
+        else:
+            self._ranges.append((first, first + count))
+
+    @property
+    def count(self) -> int:
+        return sum(end - first for first, end in self._ranges)
+
+    def without(self, first: int, end: int) -> list[tuple[int, int]]:
+        """The parts of first .. end - 1 that were not declared, as (first, end)."""
+        parts = []
+        # A run may have hundreds of thousands, so skip the ranges on either side.
+        for position in range(bisect_right(self._ranges, first, key=itemgetter(1)), len(self._ranges)):
+            declared_first, declared_end = self._ranges[position]
+            if declared_first >= end:
+                break
+            if first < declared_first:
+                parts.append((first, declared_first))
+            first = declared_end
+        return [*parts, (first, end)] if first < end else parts
+
+
+class FrameRing:
+    """Hands out byte ranges of a buffer of `capacity` bytes. None crosses the end of the buffer.
+
+    Small frames lie back to back with those of the same size before them, so that they can share a message; others
+    begin on a cache line. goes_round: large frames use all of the buffer in turn, so that what they leave lasts long;
+    else an empty ring begins at its start, where the memory is in the processor's cache.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.goes_round = False
+        self._head = 0  # the offset after the youngest frame
+        self._tail: int | None = None  # offset of the oldest frame; None for an empty ring
+        self._last_size = 0
+
+    @property
+    def head(self) -> int:
+        """The offset after the youngest frame."""
+        return self._head
+
+    @property
+    def used_bytes(self) -> int:
+        """From the oldest frame to the youngest, gaps included."""
+        if self._tail is None:
+            return 0
+        used = self._head - self._tail
+        return used if used > 0 else used + self.capacity
+
+    def place(self, size: int) -> int | None:
+        """Offset for `size` bytes, or None while the ring is full. Takes no bytes; see `take`.
+
+        May be called while another thread frees frames; the answer may then be out of date, which is safe.
+        """
+        tail = self._tail
+        if tail is None:
+            if self.goes_round and size >= LARGE_FRAME_BYTES:
+                start = _round_up(self._head, PAGE_BYTES)
+                if start + size <= self.capacity:
+                    return start
+            return 0 if size <= self.capacity else None
+        start = self._head
+        if size >= LARGE_FRAME_BYTES:
+            start = _round_up(start, PAGE_BYTES)
+        elif size != self._last_size:
+            start = _round_up(start, ALIGNMENT)
+        if self._head <= tail:  # the free range lies between the youngest and the oldest frame
+            return start if start + size <= tail else None
+        if start + size <= self.capacity:
+            return start
+        return 0 if size <= tail else None
+
+    def take(self, start: int, size: int) -> None:
+        """Make the range that `place` returned the youngest frame; size is above 0."""
+        if self._tail is None:
+            self._tail = start
+        self._head = start + size
+        self._last_size = size
+
+    def free(self, end: int) -> None:
+        """Free the oldest frames up to the one that ends at `end`."""
+        self._tail = None if end == self._head else end
+
+
+def _round_up(size: int, step: int) -> int:
+    return -(-size // step) * step
+
+
+class _Released(NamedTuple):
+    """A frame that still lies at start .. end - 1. number_end is one more than its number."""
+
+    number_end: int
+    start: int
+    end: int
+
+
+class FrameClaims:
+    """The large frames that were released and not overwritten, oldest first.
+
+    words: see `model.memory_claims`; None in memory that is not shared. `claim` is called by the thread that puts a
+    frame, `release` by the one that receives the daemon's messages.
+    """
+
+    def __init__(self, words: memoryview | None = None) -> None:
+        self._words = words
+        self.released: deque[_Released] = deque()
+
+    def close(self) -> None:
+        """Let the memory go: the run has ended, and no frame is put after this."""
+        self._words = None
+
+    def release(self, number_end: int, start: int, frame_bytes: int, count: int) -> None:
+        """Note frames up to number_end - 1, which lie back to back, before the ring may give out their place."""
+        words = self._words
+        if words is None:
+            return
+        if frame_bytes >= LARGE_FRAME_BYTES:
+            self.released.append(_Released(number_end, start, start + count * frame_bytes))
+        else:
+            words[1] = number_end  # the daemon has copied these, and views read the copy
+
+    def claim(self, start: int, end: int, head: int) -> None:
+        """Take back what lies at start .. end - 1, before it is overwritten. head: the end of the youngest frame."""
+        taken = 0
+        is_round = start < head
+        while self.released:
+            oldest = self.released[0]
+            is_passed = is_round and oldest.start >= head  # at the end of the buffer, where the new frame had no room
+            if not is_passed and (oldest.start >= end or oldest.end <= start):
+                break
+            taken = self.released.popleft().number_end
+        if taken and self._words is not None:
+            self._words[0] = taken

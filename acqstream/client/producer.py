@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from acqstream.client import open_request
 from acqstream.client.arguments import (
+    RunSettings,
+    axes_hint,
     checked_callback,
     checked_choice,
     checked_count,
@@ -23,24 +24,26 @@ from acqstream.client.arguments import (
     checked_number,
     checked_path,
     checked_text,
+    frame_hint,
+    mirrors_request,
+    split_summary,
+    tiles_request,
 )
-from acqstream.client.connect import SHARING, TRANSPORTS, Transport
 from acqstream.client.connection import Connection
-from acqstream.client.connection_settings import ConnectionSettings
-from acqstream.client.daemon_contact import RunWarning
-from acqstream.client.default_endpoint import DEFAULT_ENDPOINT, find_endpoint
+from acqstream.client.connector import SHARING, TRANSPORTS, Transport
+from acqstream.client.daemon_report import RunWarning
+from acqstream.client.default_endpoint import DEFAULT_ENDPOINT, find_endpoint, is_local
 from acqstream.client.directory_daemon import DirectoryDaemon
-from acqstream.client.frame_axes import MicroManagerAxes
-from acqstream.client.frame_claims import FrameClaims
+from acqstream.client.frame_buffer import LocalMemory
 from acqstream.client.keys import curve_keys
-from acqstream.client.local_memory import LocalMemory
-from acqstream.client.machine import is_local
-from acqstream.client.outbox import Outbox
+from acqstream.client.outbox import FrameClaims, Outbox
+from acqstream.client.plain_values import MicroManagerAxes
 from acqstream.client.run import Run
 from acqstream.client.run_state import Progress, RunState
 from acqstream.errors import AcqStreamError, ConfigError
 from acqstream.model.acquisition_spec import DEFAULT_DURABILITY_S, AxisSpec, DurabilityMode
 from acqstream.storage.memory_limit import check_memory, usable_memory_bytes
+from acqstream.storage.waker import Waker
 
 __all__ = ["DEFAULT_ENDPOINT", "Progress", "Run", "RunWarning", "create"]
 
@@ -122,17 +125,17 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     directory = _directory_daemon(data, endpoint, transport)
     checked_callback("on_error", on_error)
     summary_fields, replaced = checked_metadata("summary", summary)
-    first_entries, others = open_request.split_summary(summary_fields)
+    first_entries, others = split_summary(summary_fields)
     request = {
         "name": name,
         "summary": first_entries,
-        "frame": open_request.frame_hint(frame),
-        "axes": open_request.axes_hint(axes),
+        "frame": frame_hint(frame),
+        "axes": axes_hint(axes),
         "expect": checked_count("expect", expect),
-        "mirrors": open_request.mirrors_request(mirrors),
+        "mirrors": mirrors_request(mirrors),
         "durability": checked_durability(durability),
         "duplicates": checked_choice("duplicates", duplicates, (None, "error", "replace")),
-        "tiles": open_request.tiles_request(tiles, levels),
+        "tiles": tiles_request(tiles, levels),
         "on_exists": checked_choice("on_exists", on_exists, ("error", "number")),
         "resume": checked_flag("resume", resume),
     }
@@ -142,7 +145,7 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
         found = directory.wait(patience_s)
     else:
         found = _checked_endpoint(locate() if endpoint is None else endpoint)
-    settings = ConnectionSettings(
+    settings = RunSettings(
         endpoint=found,
         transport=transport,
         name=name,
@@ -159,23 +162,19 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     )
     memory = LocalMemory(capacity, shared=transport in SHARING and is_local(found))
     outbox = Outbox(capacity, FrameClaims(memory.claim_words))
-    connection = Connection(settings, RunState(outbox, time.monotonic()), memory)
-    run = Run(connection, memory, integer_axes)
+    waker = Waker()
+    state = RunState(settings, outbox, time.monotonic(), waker.wake)
+    run = Run(Connection(state, memory, waker), memory, integer_axes)
     run.start()
     if others:
-        _send_others(run, others)
+        try:  # before the first frame, which the caller has not put yet
+            state.queue(state.patches.add_values, "summary", others)
+        except ConfigError as error:  # an old daemon
+            run.close("canceled", str(error))
+            raise
     if replaced:
         run.warn_of_changes(replaced, "the summary")
     return run
-
-
-def _send_others(run: Run, entries: dict[str, Any]) -> None:
-    """Send the entries of the summary that did not fit into `open`, before the first frame."""
-    try:
-        run.late.send("summary", entries)
-    except ConfigError as error:  # an old daemon
-        run.close("canceled", str(error))
-        raise
 
 
 def _directory_daemon(data: object, endpoint: str | None, transport: str) -> DirectoryDaemon | None:

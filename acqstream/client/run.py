@@ -1,37 +1,53 @@
-"""One running acquisition, as the program that makes the frames sees it."""
+"""One running acquisition, as the program that makes the frames sees it, from its first frame to its end.
+
+Runs that are still open end at interpreter exit.
+"""
 
 from __future__ import annotations
 
+import atexit
+import logging
+import os
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self
 
+# Imported for its own exit hook: hooks run in reverse, and zero-copy sending must work until ours has run.
+import zmq.utils.garbage  # noqa: F401
 from numpy.typing import NDArray
 
-from acqstream.client import open_runs
 from acqstream.client.connection import Connection
-from acqstream.client.daemon_contact import RunWarning
-from acqstream.client.daemon_errors import end_reason
-from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
-from acqstream.client.frame_buffer import FrameBuffer
-from acqstream.client.frame_words import plain_arguments
+from acqstream.client.daemon_report import RunWarning, describe_missing, end_reason
+from acqstream.client.frame_buffer import FrameBuffer, LocalMemory
 from acqstream.client.images import as_image, no_image, significant_bits
-from acqstream.client.late_patches import LatePatches
-from acqstream.client.local_memory import LocalMemory
-from acqstream.client.mirror_wait import wait_for_mirrors
-from acqstream.client.plain_metadata import NO_CHANGES, Changes, sendable_reason
-from acqstream.client.run_closing import RunClosing
+from acqstream.client.plain_values import (
+    NO_CHANGES,
+    Changes,
+    MicroManagerAxes,
+    plain_arguments,
+    plain_axes,
+    plain_metadata,
+    sendable_reason,
+)
+from acqstream.client.run_inquiries import StoredFrames, wait_for_mirrors
 from acqstream.client.run_state import Progress
-from acqstream.client.stored_frames import StoredFrames
-from acqstream.errors import AcqStreamError, ConfigError, DaemonUnavailable, ProtocolError
+from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, DaemonUnavailable, ProtocolError
 from acqstream.model.frame_header import MAX_NUMBER
-from acqstream.model.mirror_result import MirrorResult
+from acqstream.model.metadata import MAX_SUMMARY_BYTES
 from acqstream.model.receipt import Receipt
+from acqstream.model.status import WarningCode
 from acqstream.model.units import count_text
-from acqstream.model.warning_code import WarningCode
+from acqstream.model.view_spec import MirrorResult
 from acqstream.protocol.requests import CLOSE_STATUSES
+from acqstream.storage.platform.capabilities import can_fork
+
+EXIT_PATIENCE_S = 5.0
+EXIT_REASON = "interpreter exit"
+
+log = logging.getLogger(__name__)
 
 
 class Run:
@@ -46,31 +62,27 @@ class Run:
     def __init__(self, connection: Connection, memory: LocalMemory, micromanager: MicroManagerAxes | None) -> None:
         self._connection = connection
         self._state, self.refused = connection.state, connection.state.refused
-        self._buffer = FrameBuffer(connection, memory)
+        self._buffer = FrameBuffer(connection.state, memory)
         self._closing = RunClosing(connection, self._buffer)
-        self.late = LatePatches(connection, self._buffer)
         self.stored = StoredFrames(connection, micromanager)
         self._micromanager = micromanager
-        self.name = connection.settings.name
+        self.name = connection.state.settings.name
         self.path = ""
-        self.daemon_log = connection.settings.log
+        self.daemon_log = connection.state.settings.log
         self.mirrors: tuple[MirrorResult, ...] = ()  # how they ended, after `wait_for_mirrors`
 
     def start(self) -> None:
         """Wait until the daemon has opened the acquisition. Called by `create`; raises what that raises."""
         try:
             self._connection.start()
-            with self._state.lock:
-                self._state.condition.wait_for(lambda: self._state.opened is not None or self._state.ended)
+            self._state.wait_until(lambda: self._state.opened is not None or self._state.ended)
             opened, welcome = self._state.opened, self._connection.opener.welcome
             if opened is None or welcome is None:
                 self._connection.join()  # the error keeps this run alive, but not its memory
-                raise self._state.failure or DaemonUnavailable(
-                    f"{self._connection.settings.endpoint}: the run was stopped"
-                )
+                raise self._state.failure or DaemonUnavailable(f"{self._state.settings.endpoint}: the run was stopped")
             self.name, self.path = opened.name, opened.path
             self._buffer.open(opened, welcome)
-            open_runs.enter(self._closing)
+            _enter(self._closing)
         except BaseException:  # also Ctrl-C: the caller does not get this run and could not end it
             self._connection.stop()
             self._buffer.close()
@@ -84,8 +96,7 @@ class Run:
     @property
     def progress(self) -> Progress:
         self._buffer.check_process()
-        with self._state.lock:
-            return self._state.progress()
+        return self._state.progress()
 
     @property
     def receipt(self) -> Receipt | None:
@@ -96,8 +107,7 @@ class Run:
     def warnings(self) -> tuple[RunWarning, ...]:
         """Warnings of the daemon and the client during the run; they are logged too."""
         self._buffer.check_process()
-        with self._state.lock:
-            return tuple(self._state.report.warnings)
+        return self._state.report.warnings
 
     @property
     def transport(self) -> str:
@@ -210,14 +220,14 @@ class Run:
         self._buffer.check_process()
         for kind, values in (("summary", summary), ("display", display)):
             if values is not None:
-                self.warn_of_changes(self.late.patch(kind, values), f"the {kind}")
+                plain, changes = plain_metadata(values, MAX_SUMMARY_BYTES)
+                self._buffer.patch(kind, plain)
+                self.warn_of_changes(changes, f"the {kind}")
 
     def warn_of_changes(self, changes: Changes, where: str) -> None:
         """Note that values became null or text; once a run is enough for each."""
         for code, text in changes.warnings(where):
-            with self._state.lock:
-                if all(warning.code != code for warning in self._state.report.warnings):
-                    self._state.report.add_warning(code, text, time.time())
+            self._state.add_warning(code, text)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -246,8 +256,7 @@ class Run:
         self.mirrors = wait_for_mirrors(self._connection, self.name, timeout_s)
         for mirror in self.mirrors:
             if mirror.warning and all(mirror.warning != warning.text for warning in self.warnings):
-                with self._state.lock:
-                    self._state.report.add_warning(str(WarningCode.UNCALIBRATED), mirror.warning, time.time())
+                self._state.add_warning(str(WarningCode.UNCALIBRATED), mirror.warning, is_once=False)
         return self.mirrors
 
     def __repr__(self) -> str:
@@ -278,3 +287,113 @@ class Run:
         except AcqStreamError as close_error:
             if close_error is not error:
                 error.add_note(f"closing the run {self.name!r} failed too: {close_error}")
+
+
+class RunClosing:
+    """Closes one run, also at interpreter exit. Closing again changes nothing."""
+
+    def __init__(self, connection: Connection, buffer: FrameBuffer) -> None:
+        self._connection = connection
+        self._state = connection.state
+        self._buffer = buffer
+        self._is_closed = False
+        self._error: AcqStreamError | None = None
+        self.is_closing = False  # a caller has waited for the end
+
+    @property
+    def name(self) -> str:
+        """The name of the dataset, which the daemon may have numbered."""
+        return self._state.opened.name if self._state.opened is not None else self._state.settings.name
+
+    @property
+    def is_abandoned(self) -> bool:
+        """True where the connection was stopped before the end, so that the dataset cannot be closed."""
+        return self._connection.is_stopped
+
+    def close(self, status: str, reason: str) -> Receipt:
+        """As `Run.close`, for checked arguments and callers."""
+        if self._connection.inside:
+            self._state.request_close(status, reason)
+            raise self._state.failure or ConfigError("on_error must not wait for the end of its own run")
+        return self._close(status, reason, lambda: self._buffer.wait_for_end(status))
+
+    def end_at_exit(self, timeout_s: float) -> None:
+        """Close as an error within timeout_s, at interpreter exit."""
+        deadline = time.monotonic() + timeout_s
+
+        def wait() -> None:
+            if not self._state.wait_until(lambda: self._state.ended, deadline - time.monotonic()):
+                raise DaemonUnavailable(f"the end of run {self.name!r} was not confirmed in {timeout_s:g} s")
+
+        self._state.request_close("error", EXIT_REASON)  # first of all, as a put that waits has the order
+        self._close("error", EXIT_REASON, wait)
+
+    def abandon(self) -> None:
+        """Wait for the connection's thread, which is stopped or near its end, and release the memory."""
+        self._connection.join()
+        self._is_closed = True
+        self._buffer.close()
+        _leave(self)
+
+    def _close(self, status: str, reason: str, wait: Callable[[], None]) -> Receipt:
+        with self._buffer.order:
+            if not self._is_closed:
+                self.is_closing = True
+                self._state.request_close(status, reason)
+                try:
+                    wait()
+                except AcqStreamError as error:
+                    self._error = error
+                # Not after Ctrl-C, which would lose unsent frames. The thread continues; `close` may be called again.
+                self._connection.stop()
+                self.abandon()
+            first_error = self._state.failure or self._error
+            if first_error is not None:
+                raise first_error.with_traceback(None)
+            receipt = self._checked_receipt()
+            self._state.refused.raise_pending()
+            return receipt
+
+    def _checked_receipt(self) -> Receipt:
+        """The receipt. Raises AcquisitionFailed if it is missing, or lacks frames of a completed run."""
+        receipt, ending = self._state.receipt, self._state.ending
+        if receipt is None or ending is None:
+            raise AcquisitionFailed(f"run {self.name!r} ended without a receipt", code="incomplete")
+        if ending.status == "completed":
+            outbox = self._state.outbox
+            missing = describe_missing(receipt, outbox.declared, outbox.next, self._state.refused.n_frames)
+            if missing:
+                raise AcquisitionFailed(f"run {self.name!r} is not complete: {missing}", code="incomplete")
+        return receipt
+
+
+_open_runs: set[RunClosing] = set()
+"""Runs to end at interpreter exit, kept so that a run without any other reference is closed too."""
+_registry_lock = threading.RLock()  # a signal handler may close a run while its thread has it
+if can_fork():
+    os.register_at_fork(after_in_child=_open_runs.clear)  # they are the parent's
+
+
+def _enter(run: RunClosing) -> None:
+    with _registry_lock:
+        _open_runs.add(run)
+
+
+def _leave(run: RunClosing) -> None:
+    with _registry_lock:
+        _open_runs.discard(run)
+
+
+@atexit.register
+def _end_all() -> None:
+    with _registry_lock:
+        unfinished = [run for run in _open_runs if not run.is_abandoned]
+    for run in unfinished:
+        what = "its close was interrupted; waiting for it" if run.is_closing else "never closed; ending it as an error"
+        log.warning("run %s: %s", run.name, what)
+        try:
+            run.end_at_exit(EXIT_PATIENCE_S / len(unfinished))
+        except AcqStreamError as error:
+            log.error("run %s could not be ended in order: %s", run.name, error)  # noqa: TRY400 - the text is complete
+        except Exception:
+            log.exception("run %s could not be ended in order", run.name)

@@ -1,29 +1,46 @@
-"""State of one acquisition as its producer knows it: window, cursors, first error, receipt.
+"""State of one acquisition as its producer knows it: window, cursors, first error, receipt and what that lacks.
 
-Pure: no socket, no clock. Not thread-safe by itself: the lock of `RunState` guards it.
+`RunState` owns the only lock of a run. No socket; a clock for waits only.
 """
 
 from __future__ import annotations
 
 import errno
+import math
 import threading
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
-from acqstream.client.daemon_contact import Contact, DaemonReport, RefusedFrames, RunWarning
-from acqstream.client.daemon_errors import failure, name_unforced
-from acqstream.client.outbox import Outbox, OutboxMessage
+from acqstream.client.arguments import RunSettings, patch_parts
+from acqstream.client.daemon_report import Contact, DaemonReport, RefusedFrames, RunWarning, failure, name_unforced
+from acqstream.client.outbox import BATCH_BYTES, Outbox, OutboxMessage
+from acqstream.client.plain_values import sendable_reason
 from acqstream.errors import AcqStreamError, AcquisitionFailed, DaemonUnavailable, DiskFull
-from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.receipt import Receipt
+from acqstream.model.state import Cursors, Limit
 from acqstream.model.status import AcquisitionStatus
-from acqstream.protocol.replies import Ack, Closed, Error, Opened, Reply, StatusReply, StoredPage, UnknownReply, Warn
-from acqstream.protocol.request_fields import encode_request
+from acqstream.protocol.frame_batch import encode_request
+from acqstream.protocol.replies import (
+    Ack,
+    Closed,
+    Error,
+    Opened,
+    Reply,
+    StatusReply,
+    StoredPage,
+    UnknownReply,
+    Warn,
+    Welcome,
+)
 
 RECONNECT_CODES = frozenset({"unknown_ds", "denied"})
 """Errors that are not fatal: the daemon does not know this connection, and the client makes a new one."""
-
 SHUTTING_DOWN = "shutting_down"
 _STORED = "stored"  # a question among the patches: like them it is sent again after a lost contact
+_MAX_WAIT_S = 1.0
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +73,7 @@ class RequestedEnd:
     """The end that the producer requested.
 
     drops_unsent: frames outside the window are not sent any more. is_out_of_space: it is sent although the run has
-    failed. abandons_wait: the daemon is to wait for space no longer.
+    failed. abandons_wait: the daemon is to wait for space no longer. is_sent: to the present daemon.
     """
 
     status: str
@@ -64,6 +81,7 @@ class RequestedEnd:
     drops_unsent: bool = False
     is_out_of_space: bool = False
     abandons_wait: bool = False
+    is_sent: bool = False
 
     @property
     def wire_status(self) -> str:
@@ -72,20 +90,39 @@ class RequestedEnd:
 
 
 class PatchQueue:
-    """Late metadata to send, the latest message of each kind; sent again after a lost connection."""
+    """Late metadata to send, the latest message of each kind; sent again after a lost connection.
+
+    The question for stored axes is among them. A patch of the summary has all entries of those before, which may still
+    be unsent. max_part is the longest second part that the daemon takes, in bytes.
+    """
 
     def __init__(self) -> None:
         self._headers: dict[str, tuple[bytes, bytes]] = {}  # and the second part of each, empty where there is none
+        self._summary: dict[str, Any] = {}
         self.unsent: list[str] = []  # kinds; read with every frame, so without a call
+        self.max_part = 0
+        self.stored_answer: StoredPage | AcqStreamError | None = None
 
     def add(self, kind: str, header: bytes, part: bytes = b"") -> None:
         self._headers[kind] = header, part
         if kind not in self.unsent:
             self.unsent.append(kind)
 
-    def remove(self, kind: str) -> bool:
-        """Never send this kind again; True if it was there."""
-        return self._headers.pop(kind, None) is not None
+    def add_values(self, dataset_id: str, kind: str, values: dict[str, Any]) -> None:
+        """Add a patch of "summary" or "display". Raises ConfigError for what the daemon does not take."""
+        if kind == "summary":
+            self._summary = values = {**self._summary, **values}
+        self.add(kind, *patch_parts(dataset_id, kind, values, self.max_part))
+
+    def ask_stored(self, dataset_id: str, at: int) -> None:
+        """Request a page of the stored axes; `stored_answer` is None until the answer arrives."""
+        self.stored_answer = None
+        self.add(_STORED, encode_request("stored", ds=dataset_id, at=at))
+
+    def answer_stored(self, answer: StoredPage | AcqStreamError) -> None:
+        """Take the answer in, if there was a question, which is not sent again."""
+        if self._headers.pop(_STORED, None) is not None:
+            self.stored_answer = answer
 
     def take(self) -> list[tuple[str, bytes, bytes]]:
         """Kind, header and second part of the patches to send now."""
@@ -98,17 +135,34 @@ class PatchQueue:
         self.unsent = [kind for kind in self._headers if kind != "summary" or next_frame == 0]
 
 
+class RunThread:
+    """The thread of a run's connection, as others see it. wake: makes it look for something to do.
+
+    is_idle: it waits, and has to be woken when something is due. is_lingering: it waits a moment for more small frames.
+    is_over: it does nothing more.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.wake = wake
+        self.is_idle = self.is_lingering = self.is_over = False
+
+
 class RunState:
     """State of one acquisition in its producer. `now` is always seconds of one monotonic clock.
 
-    The program's threads and the connection's thread change it only through its methods, and hold `lock` meanwhile.
-    `condition` has the same lock and is notified on every change that a thread may wait for. Entering the lock costs a
-    third of entering the condition, and Ctrl-C may come in Condition.__enter__.
+    The program's threads and the run's own thread change it only through its methods, which take `lock`. `condition`
+    has the same lock and is notified of every change that a thread may wait for. Entering the lock costs a third of
+    entering the condition, and Ctrl-C may come in Condition.__enter__. Single values may be read without the lock.
+    wake: of the run's thread.
     """
 
-    def __init__(self, outbox: Outbox, now: float) -> None:
+    def __init__(
+        self, settings: RunSettings, outbox: Outbox, now: float, wake: Callable[[], None] = lambda: None
+    ) -> None:
         self.lock = threading.RLock()  # a signal handler may ask for the progress while its thread has it
         self.condition = threading.Condition(self.lock)
+        self.settings = settings
+        self.thread = RunThread(wake)
         self.outbox = outbox
         self.contact = Contact(now)
         self.report = DaemonReport(now)
@@ -119,37 +173,94 @@ class RunState:
         self.release_when_durable = False
         self.opened: Opened | None = None
         self.stored_before: int | None = None  # frames when the run was opened; None from a daemon without this field
-        self.stored_answer: StoredPage | AcqStreamError | None = None
         self.failure: AcqStreamError | None = None
         self.receipt: Receipt | None = None
         self.ending: RequestedEnd | None = None
-        self.ending_sent = False
         self.ended = False  # nothing more will be sent or received
+
+    @property
+    def dataset_id(self) -> str:
+        """Identifier of the acquisition; the daemon's answer may name the one that this run continues."""
+        return self.opened.dataset_id if self.opened is not None else self.settings.dataset_id
 
     @property
     def _path(self) -> str:
         return self.opened.path if self.opened else ""
 
-    def open(self, opened: Opened, *, same_machine: bool, now: float) -> None:
+    def raise_if_over(self) -> None:
+        """Raise the run's first error, or AcquisitionFailed for a closed run."""
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)  # the trace would grow with every raise
+        if self.ending is not None or self.ended:
+            raise AcquisitionFailed(f"run {self.settings.name!r} is closed", code="closed")
+
+    def wake(self) -> None:
+        """Wake the run's thread if something is due; the caller has the lock."""
+        thread = self.thread
+        if not thread.is_idle or (thread.is_lingering and self.can_wait):
+            return
+        if not self.ended and self.has_due():
+            thread.is_idle = False
+            thread.wake()
+
+    def wait_until(self, is_met: Callable[[], bool], timeout_s: float = math.inf) -> bool:
+        """Wait until `is_met`, asked after each change; False if it is not within timeout_s."""
+        deadline = time.monotonic() + timeout_s
+        with self.lock:  # a signal handler may wait while its thread has the lock: waiting gives it back
+            while not is_met():
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self.condition.wait(min(left, _MAX_WAIT_S))
+            return True
+
+    def queue(self, add: Callable[..., None], *values: Any) -> None:
+        """Call `add` of `patches`, and have sent what it adds."""
+        with self.lock:
+            add(self.dataset_id, *values)
+            self.wake()
+
+    def request_close(self, status: str, reason: str) -> None:
+        """End the run; a second request changes nothing."""
+        with self.lock:
+            if self.ending is None:
+                drops_unsent = status != "completed" and bool(self.report.pause_reason)
+                self.ending = RequestedEnd(status, sendable_reason(str(reason)), drops_unsent)
+            self.wake()
+            self.condition.notify_all()  # a waiting put
+
+    def add_warning(self, code: str, text: str, *, is_once: bool = True) -> RunWarning | None:
+        """Note a warning of this program; is_once: unless there is one with this code."""
+        with self.lock:
+            if is_once and any(warning.code == code for warning in self.report.warnings):
+                return None
+            return self.report.add_warning(code, text, time.time())
+
+    def open(self, opened: Opened, welcome: Welcome, *, same_machine: bool, now: float) -> None:
         """The daemon is ready for frames from `opened.next` on, for the first time or again.
 
         Raises ProtocolError if it asks for frames that were never put.
         """
-        if self.opened is None:
-            self.outbox.begin(opened.next, opened.received_bytes)
-            self.opened = opened
-            self.stored_before = opened.stored
-        else:
-            if self.stored_before is not None and opened.stored is not None:
-                self.stored_before = min(self.stored_before, opened.stored)  # a killed daemon may have lost the last
-            self._rewind(opened)
-            self.patches.rewind(opened.next)
-        self.outbox.ring.goes_round = opened.views
-        self.release_when_durable = not same_machine
-        self.limit = opened.limit
-        self.ending_sent = False
-        self.report.pause_reason = ""
-        self.contact.restore(opened.epoch, now)
+        with self.lock:
+            self.patches.max_part = welcome.max_patch
+            self.outbox.message_bytes = min(BATCH_BYTES, welcome.max_payload)
+            if self.opened is None:
+                self.outbox.begin(opened.next, opened.received_bytes)
+                self.opened = opened
+                self.stored_before = opened.stored
+            else:
+                if self.stored_before is not None and opened.stored is not None:
+                    self.stored_before = min(self.stored_before, opened.stored)  # a killed daemon may have lost some
+                self._rewind(opened)
+                self.patches.rewind(opened.next)
+            self.outbox.ring.goes_round = opened.views
+            self.release_when_durable = not same_machine
+            self.limit = opened.limit
+            if self.ending is not None:
+                self.ending = replace(self.ending, is_sent=False)
+            self.report.pause_reason = ""
+            self.contact.restore(opened.epoch, now)
+            self.condition.notify_all()
 
     def _rewind(self, opened: Opened) -> None:
         """Send again from `opened.next` on; frames that the outbox has released are declared lost."""
@@ -161,44 +272,32 @@ class RunState:
             gap = encode_request("skip", ds=opened.dataset_id, n=opened.next, count=lost, reason=reason)
         outbox.rewind(opened.next, opened.received_bytes, gap)
 
-    def request_close(self, status: str, reason: str) -> None:
-        """End the run; a second request changes nothing."""
-        if self.ending is None:
-            is_paused = bool(self.report.pause_reason)
-            self.ending = RequestedEnd(status, reason, drops_unsent=status != "completed" and is_paused)
-
-    def end(self) -> None:
-        """Nothing more will be sent or received."""
-        self.ended = True
-        self.condition.notify_all()
+    def end(self, *, is_thread_over: bool = False) -> None:
+        """Nothing more will be sent or received; then the run's thread does nothing more."""
+        with self.lock:
+            self.ended, self.thread.is_over = True, is_thread_over
+            self.condition.notify_all()
 
     def receive(self, reply: Reply | UnknownReply, now: float, wall_time: float) -> RunWarning | None:
         """Take a message in and return the warning that it carries. wall_time is seconds since 1970."""
-        self.contact.heard_at = now
-        if isinstance(reply, Ack):
-            self._acknowledge(reply, now)
-        elif isinstance(reply, StatusReply):
-            status = reply.status
-            if isinstance(status, AcquisitionStatus) and self.opened and status.dataset_id == self.opened.dataset_id:
-                self.report.update(status, now)  # any other is a sign of life only
-        elif isinstance(reply, Warn):
-            return self.report.add_reply(reply, wall_time)
-        elif isinstance(reply, Closed):
-            self._finish(reply.receipt)
-        elif isinstance(reply, StoredPage):
-            self._answer_stored(reply)
-        elif isinstance(reply, Error):
-            return self._refuse(reply, wall_time)
-        return None
-
-    def ask_stored(self, header: bytes) -> None:
-        """Request a page of the stored axes; `stored_answer` is None until the answer arrives."""
-        self.stored_answer = None
-        self.patches.add(_STORED, header)
-
-    def _answer_stored(self, answer: StoredPage | AcqStreamError) -> None:
-        if self.patches.remove(_STORED):
-            self.stored_answer = answer
+        with self.lock:
+            self.contact.heard_at = now
+            self.condition.notify_all()
+            if isinstance(reply, Ack):
+                self._acknowledge(reply, now)
+            elif isinstance(reply, StatusReply):
+                status = reply.status
+                if isinstance(status, AcquisitionStatus) and status.dataset_id == self.dataset_id:
+                    self.report.update(status, now)  # any other is a sign of life only
+            elif isinstance(reply, Warn):
+                return self.report.add_reply(reply, wall_time)
+            elif isinstance(reply, Closed):
+                self._finish(reply.receipt)
+            elif isinstance(reply, StoredPage):
+                self.patches.answer_stored(reply)
+            elif isinstance(reply, Error):
+                return self._refuse(reply, wall_time)
+            return None
 
     def _acknowledge(self, ack: Ack, now: float) -> None:
         self.cursors = ack.cursors
@@ -226,7 +325,7 @@ class RunState:
         if error.code == SHUTTING_DOWN:
             self.contact.loss_reason = f"; its last message: {error.text}"
         else:
-            self._answer_stored(failure(error, self._path))
+            self.patches.answer_stored(failure(error, self._path))
         return self.report.add_warning(error.code, error.text, wall_time)
 
     def _finish(self, receipt: Receipt) -> None:
@@ -243,36 +342,67 @@ class RunState:
 
     def fail(self, error: AcqStreamError) -> None:
         """Keep the first error of the run."""
-        if self.failure is None:
-            self.failure = error
+        with self.lock:
+            if self.failure is None:
+                self.failure = error
+                self.condition.notify_all()
 
     def check_space(self, patience_s: float, now: float) -> None:
         """Fail, and close, when the daemon waits for space for longer than the patience and frames are not safe."""
-        outbox, ending, pause_reason = self.outbox, self.ending, self.report.pause_reason
-        if not pause_reason or self.failure is not None:
-            return
-        if ending is not None and ending.status != "completed":
-            self.ending = replace(ending, drops_unsent=True)
-            return
-        if now - max(self.report.paused_at, self.contact.released_at) < patience_s:
-            return
-        waited = f"the daemon has been waiting for space for {patience_s:g} s: {pause_reason}"
-        if outbox.first_number == outbox.next:
-            if ending is not None and not ending.abandons_wait:  # only the end waits: it may have the space kept for it
-                self.ending, self.ending_sent = replace(ending, abandons_wait=True, reason=waited), False
-            return
-        why = OSError(errno.ENOSPC, waited)  # it may be a quota
-        error = DiskFull(why, self._path, "frames are not stored")
-        error.number = self.cursors.published
-        self.fail(error)
-        self.ending = RequestedEnd("error", str(error), drops_unsent=True, is_out_of_space=True)
-        self.ending_sent = False
+        with self.lock:
+            outbox, ending, pause_reason = self.outbox, self.ending, self.report.pause_reason
+            if not pause_reason or self.failure is not None:
+                return
+            if ending is not None and ending.status != "completed":
+                self.ending = replace(ending, drops_unsent=True)
+                return
+            if now - max(self.report.paused_at, self.contact.released_at) < patience_s:
+                return
+            waited = f"the daemon has been waiting for space for {patience_s:g} s: {pause_reason}"
+            if outbox.first_number == outbox.next:
+                if ending is not None and not ending.abandons_wait:
+                    # only the end waits: it may have the space kept for it
+                    self.ending = replace(ending, abandons_wait=True, reason=waited, is_sent=False)
+                return
+            why = OSError(errno.ENOSPC, waited)  # it may be a quota
+            error = DiskFull(why, self._path, "frames are not stored")
+            error.number = self.cursors.published
+            self.fail(error)
+            self.ending = RequestedEnd("error", str(error), drops_unsent=True, is_out_of_space=True)
 
     def take_due(self, max_messages: int) -> list[OutboxMessage]:
         """Frames and skips to send now; none once the run has failed."""
-        if self.failure is not None or self._drops_unsent:
-            return []
-        return self.outbox.take_due(self.limit, max_messages)
+        with self.lock:
+            if self.failure is not None or self._drops_unsent:
+                return []
+            return self.outbox.take_due(self.limit, max_messages)
+
+    def take_patches(self) -> list[tuple[str, bytes, bytes]]:
+        """Kind, header and second part of the patches to send now."""
+        with self.lock:
+            return self.patches.take()
+
+    def note_sent(self, refused: int | None, patches: Iterable[tuple[str, bytes, bytes]]) -> RequestedEnd | None:
+        """Take back what the socket did not take, messages from `refused` on; return the end that is due now."""
+        with self.lock:
+            if refused is not None:
+                self.outbox.put_back(refused)
+            for patch in patches:
+                self.patches.add(*patch)
+            return self.ending if self.close_is_due else None
+
+    def linger(self) -> bool:
+        """True if the run's thread may wait a moment for more small frames."""
+        with self.lock:
+            self.thread.is_lingering = self.thread.is_idle = self.can_wait
+            return self.can_wait
+
+    def rest(self, *, is_blocked: bool) -> bool:
+        """True if the run's thread has nothing to send; from now on changes wake it. is_blocked: the socket is full."""
+        with self.lock:
+            self.thread.is_lingering = False
+            self.thread.is_idle = is_blocked or not self.has_due()
+            return self.thread.is_idle
 
     def has_due(self) -> bool:
         """True when something could be sent now."""
@@ -292,7 +422,7 @@ class RunState:
     def close_is_due(self) -> bool:
         """True when all frames were sent and `close` was not."""
         ending = self.ending
-        if ending is None or self.ending_sent:
+        if ending is None or ending.is_sent:
             return False
         return ending.is_out_of_space or (self.failure is None and (ending.drops_unsent or self.outbox.all_sent))
 
@@ -300,29 +430,20 @@ class RunState:
     def _drops_unsent(self) -> bool:
         return self.ending is not None and self.ending.drops_unsent
 
-    def describe_backlog(self, how_long: str) -> str:
-        """Reasons for a wait, for the error of a producer that waited too long."""
-        ring = self.outbox.ring
-        word = "durable" if self.release_when_durable else "published"
-        bound = f"{ring.used_bytes / 1e6:.1f} of {ring.capacity / 1e6:.1f} MB; see buffer_mb"
-        phrases = [f"nothing became {word} {how_long} ({bound})"]
-        if not self.outbox.all_sent:
-            phrases.append(f"the daemon's window is closed at frame {self.limit.number}")
-        return "; ".join(phrases + self.report.phrases())
-
     def describe_unsafe(self) -> str:
         """The frames that the daemon may not have stored, for an error message; empty without any."""
         first = self.outbox.first_number
         return f"; frames from {first} on may not be stored" if first < self.outbox.next else ""
 
     def progress(self) -> Progress:
-        cursors, report = self.cursors, self.report
-        return Progress(
-            self.outbox.next,
-            cursors.received,
-            cursors.published,
-            cursors.durable,
-            self.outbox.unsafe_payload_bytes,
-            report.free_bytes,
-            report.seconds_left,
-        )
+        with self.lock:
+            cursors, report = self.cursors, self.report
+            return Progress(
+                self.outbox.next,
+                cursors.received,
+                cursors.published,
+                cursors.durable,
+                self.outbox.unsafe_payload_bytes,
+                report.free_bytes,
+                report.seconds_left,
+            )

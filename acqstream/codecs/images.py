@@ -1,7 +1,9 @@
 """PNG and JPEG images as arrays. They take Pillow, which is imported late; encoding PNG takes the codecs alone.
 
-Sources: PNG specification (ISO/IEC 15948), JPEG (ITU-T T.81, annex B). The size of an image is read from its header
-and compared before anything is decoded, so an image takes no more memory than its pixels should.
+Sources: PNG specification (ISO/IEC 15948; rows and filters: clause 9), JPEG (ITU-T T.81, annex B). The size of an image
+is read from its header and compared before anything is decoded, so that it takes no more memory than its pixels should.
+Pillow reads 16-bit color of a PNG as 8 bits; that is read here without a loss, slowly where a row has the filters
+Average or Paeth.
 """
 
 from __future__ import annotations
@@ -15,10 +17,13 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from acqstream.codecs.png_rows import decode_rows
+from acqstream.codecs import gzip
 from acqstream.codecs.sizes import Data
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.extras import install_command
+
+_NONE, _SUB, _UP, _AVERAGE, _PAETH = range(5)  # filters of PNG; _UP: differences to the row above
+
 
 PNG_CHANNELS, JPEG_CHANNELS = (1, 2, 3, 4), (1, 3)
 MAX_JPEG_SIDE = 65_500  # pixels, of libjpeg
@@ -27,7 +32,6 @@ _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 _PNG_HEADER = struct.Struct(">IIBBBBB")  # width, height, bit depth, color type, compression, filter, interlace
 _CHANNELS_OF_COLOR = {0: 1, 2: 3, 4: 2, 6: 4}  # color type: gray, RGB, gray and alpha, RGB and alpha
 _COLOR_OF_CHANNELS = {count: color for color, count in _CHANNELS_OF_COLOR.items()}
-_UP = 2  # filter: differences to the row above
 _FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})  # JPEG markers with the size of the image
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # JPEG markers without a length
 
@@ -63,7 +67,7 @@ def decode_png(data: Data, pixels: int, channels: int, dtype: np.dtype[np.generi
     if bits == 16 and channels > 1:
         if interlace:
             raise UnsupportedFeature(f"png: {channels} channels of 16 bits in an interlaced image")
-        rows = decode_rows(content, height, 2 * width * channels, 2 * channels)
+        rows = _decode_rows(content, height, 2 * width * channels, 2 * channels)
         return rows.view(">u2").astype(dtype).reshape(pixels, channels)
     return _decode("PNG", content, pixels, channels).astype(dtype)
 
@@ -145,3 +149,63 @@ def _decode(kind: str, content: bytes, pixels: int, channels: int) -> NDArray[An
     if decoded.size != pixels * channels:
         raise CorruptDataset(f"{kind.lower()}: {decoded.size} samples, expected {pixels * channels}")
     return decoded.reshape(pixels, channels)
+
+
+def _decode_rows(content: bytes, height: int, row_bytes: int, pixel_bytes: int) -> NDArray[np.uint8]:
+    """Samples as bytes (height, row_bytes). Raises CorruptDataset."""
+    try:
+        data = gzip.decode(_image_data(content), height * (1 + row_bytes))
+    except CorruptDataset as error:
+        raise CorruptDataset(f"png: {error}") from error
+    lines = np.frombuffer(data, np.uint8).reshape(height, 1 + row_bytes)
+    rows = np.empty((height, row_bytes), np.uint8)
+    above = np.zeros(row_bytes, np.uint8)
+    for line, row in zip(lines, rows, strict=True):
+        row[:] = _unfiltered(int(line[0]), line[1:], above, pixel_bytes)
+        above = row
+    return rows
+
+
+def _image_data(content: bytes) -> bytes:
+    """The joined IDAT parts. Raises CorruptDataset for a part that is cut or whose checksum does not agree."""
+    parts: list[bytes] = []
+    at = len(_PNG_MAGIC)
+    while at + 12 <= len(content):
+        # A part: length, kind, content, checksum of kind and content.
+        (length,) = struct.unpack_from(">I", content, at)
+        kind, end = content[at + 4 : at + 8], at + 8 + length
+        if end + 4 > len(content):
+            break
+        if struct.unpack_from(">I", content, end)[0] != zlib.crc32(content[at + 4 : end]):
+            raise CorruptDataset(f"the checksum of a part {kind!r} does not agree")
+        if kind == b"IEND":
+            return b"".join(parts)
+        if kind == b"IDAT":
+            parts.append(content[at + 8 : end])
+        at = end + 4
+    raise CorruptDataset("it ends within a part")
+
+
+def _unfiltered(kind: int, line: NDArray[np.uint8], above: NDArray[np.uint8], step: int) -> NDArray[np.uint8]:
+    """A row; step is the bytes of a pixel. All sums are modulo 256."""
+    if kind == _NONE:
+        return line
+    if kind == _SUB:
+        return np.cumsum(line.reshape(-1, step), axis=0, dtype=np.uint8).reshape(-1)
+    if kind == _UP:
+        return line + above
+    if kind not in (_AVERAGE, _PAETH):
+        raise CorruptDataset(f"png: a row has the filter {kind}, expected 0 to 4")
+    # Each byte depends on the one a pixel before: plain integers are faster than arrays here.
+    source, upper = line.tolist(), [0] * step + above.tolist()
+    found = [0] * step
+    for at, value in enumerate(source):
+        left, up = found[at], upper[at + step]
+        if kind == _AVERAGE:
+            found.append((value + (left + up) // 2) & 255)
+            continue
+        corner = upper[at]
+        to_left, to_up, to_corner = abs(up - corner), abs(left - corner), abs(left + up - 2 * corner)
+        near = left if to_left <= to_up and to_left <= to_corner else up if to_up <= to_corner else corner
+        found.append((value + near) & 255)
+    return np.array(found[step:], np.uint8)

@@ -1,34 +1,51 @@
-"""One running acquisition: its session, log, producer and memory, and what was reported to its producer."""
+"""Running acquisitions: session, log, producer, memory and views of each, and the registry by id, name and producer.
+
+The views themselves may continue after the end of their acquisition.
+"""
 
 from __future__ import annotations
 
+import logging
 import time
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from acqstream.daemon.acquisition_views import AcquisitionViews
 from acqstream.daemon.frame_progress import FrameProgress
+from acqstream.daemon.machine_watch import Demand, DiskSpace, RateWindow
 from acqstream.daemon.shared_memory_server import ProducerMemory
-from acqstream.daemon.space import Demand, DiskSpace, RateWindow
-from acqstream.errors import FrameRefused
+from acqstream.daemon.view_job import ViewJob
+from acqstream.daemon.view_process import ViewProcess
+from acqstream.errors import AcqStreamError, FrameRefused, ProtocolError
 from acqstream.log.log import Log
 from acqstream.log.memory_budget import Share
 from acqstream.log.writer import BATCH_BYTES
-from acqstream.model.cursors import Cursors, Limit
+from acqstream.mirrors.view_kinds import folder_of
+from acqstream.model.dataset_name import normal_name
 from acqstream.model.frame_header import FrameHeader
-from acqstream.model.receipt import Status
-from acqstream.model.state import AcquisitionState
-from acqstream.model.status import AcquisitionStatus, SpaceLevel
+from acqstream.model.receipt import Receipt, Status
+from acqstream.model.state import AcquisitionState, Cursors, Limit
+from acqstream.model.status import AcquisitionStatus, SpaceLevel, ViewStatus
 from acqstream.model.units import duration_text
+from acqstream.model.view_spec import MirrorResult, ViewSpec
 from acqstream.protocol.encoding import Encoding
 from acqstream.protocol.replies import Ack, Opened, StoredPage
 from acqstream.protocol.session import Event, Session, Verdict
+from acqstream.storage.files.disk import Disk
+from acqstream.views.checkpoint import mark_begun
+from acqstream.views.result_record import record_result, remove_record
+
+logger = logging.getLogger("acqstream.daemon")
 
 ACK_INTERVAL_S = 0.02
 PROTOCOL_FAULTS = frozenset({"gap", "limit_exceeded", "closing"})
 """Codes of FrameRefused that end an acquisition. Every other one costs the frame that it names."""
 MAX_WARNINGS_SHOWN = 50  # in a status; each one was sent when it came
+MAX_RECEIPTS = 100  # for producers that ask again after a lost connection
+LeftOut = Sequence[tuple[ViewSpec, str]]
+"""Views of the configuration that are not made of an acquisition, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,3 +321,157 @@ class ActiveAcquisition:
             mirrors=self.views.status(metrics.stored_frames),
             warnings=tuple(self.log.warnings[-MAX_WARNINGS_SHOWN:]),
         )
+
+
+class AcquisitionRegistry:
+    """Finds acquisitions. The path of a frame calls `of_producer` once and nothing else of it."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, ActiveAcquisition] = {}
+        self._receipts: OrderedDict[str, Receipt] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def __iter__(self) -> Iterator[ActiveAcquisition]:
+        """Iterate over running acquisitions; take a tuple of it before any is added or removed."""
+        return iter(self._running.values())
+
+    def of_producer(self, peer: Peer, dataset_id: str) -> ActiveAcquisition:
+        """Return the peer's own running acquisition. Raises ProtocolError (unknown_ds, denied)."""
+        acquisition = self._running.get(dataset_id)
+        if acquisition is None:
+            raise ProtocolError(f"acquisition {dataset_id!r} is not open here; send 'open' first", code="unknown_ds")
+        if acquisition.peer.identity != peer.identity:
+            raise ProtocolError(f"acquisition {dataset_id!r} belongs to another connection", code="denied")
+        return acquisition
+
+    def by_id(self, dataset_id: str) -> ActiveAcquisition | None:
+        return self._running.get(dataset_id)
+
+    def by_name(self, name: str) -> ActiveAcquisition | None:
+        """name: normalized, as in requests."""
+        return next((one for one in self._running.values() if normal_name(one.name) == name), None)
+
+    def receipt(self, dataset_id: str) -> Receipt | None:
+        """Return the receipt of an acquisition that ended lately and was not resumed."""
+        return self._receipts.get(dataset_id)
+
+    def add(self, acquisition: ActiveAcquisition) -> None:
+        """Register an acquisition. A resumed one is no longer ended."""
+        self._receipts.pop(acquisition.dataset_id, None)
+        self._running[acquisition.dataset_id] = acquisition
+
+    def remove(self, acquisition: ActiveAcquisition, receipt: Receipt) -> None:
+        """Remove an ended acquisition and keep its receipt."""
+        del self._running[acquisition.dataset_id]
+        self._receipts[acquisition.dataset_id] = receipt
+        while len(self._receipts) > MAX_RECEIPTS:
+            self._receipts.popitem(last=False)
+
+
+class AcquisitionViews:
+    """specs: the views to make; without any, no table and no process is made.
+
+    table is for the log to fill, None where memory cannot be shared. Used by the loop; `texts`, `mark` and `disk_need`
+    by any thread.
+    """
+
+    def __init__(
+        self,
+        process: ViewProcess,
+        specs: Sequence[ViewSpec],
+        share: Share,
+        *,
+        left_out: LeftOut = (),
+    ) -> None:
+        self.table = process.make_table() if specs else None
+        self._process = process
+        self._specs = specs
+        self._left_out = left_out
+        self._share = share
+        self._lent: ProducerMemory | None = None
+        self._jobs: dict[str, ViewJob] = {}
+        self._warned: set[tuple[str, str]] = set()  # name of a view, code
+
+    def mark(self, disk: Disk, folder: Path, dataset_id: str) -> None:
+        """Before `begin`: record that levels will be made, so that readers wait for the first one.
+
+        The recorded ends of an interrupted dataset's views are removed, and those left out are recorded. Errors of the
+        disk are logged: frames come first.
+        """
+        for spec in self._specs:
+            if spec.is_pyramid:
+                try:
+                    mark_begun(disk, folder, spec.name, dataset_id)
+                except AcqStreamError as error:  # the view reports it again
+                    logger.warning("view %s of %s: %s", spec.name, folder, error)
+        for spec in self._specs:
+            self._record(disk, folder, spec, None)
+        for spec, reason in self._left_out:
+            self._record(disk, folder, spec, MirrorResult(name=spec.name, state="left_out", reason=reason))
+
+    def _record(self, disk: Disk, folder: Path, spec: ViewSpec, result: MirrorResult | None) -> None:
+        """Replace the record of a view; None: remove it."""
+        try:
+            own_folder = folder_of(folder, spec)
+            remove_record(disk, folder, own_folder)
+            if result is not None:
+                record_result(disk, folder, own_folder, result)
+        except AcqStreamError as error:
+            logger.warning("cannot record the state of mirror %s of %s: %s", spec.name, folder, error)
+
+    def begin(self, folder: str) -> None:
+        """Have the views made: the dataset's files exist."""
+        for spec in self._specs:
+            self._jobs[spec.name] = self._process.add(
+                folder,
+                spec,
+                table=self.table,
+                start=self._share.offset,
+                length=self._share.length,
+                lent=self._lent,
+            )
+
+    def lend(self, memory: ProducerMemory | None) -> None:
+        """Tell the views that frames will arrive in the producer's memory; None: that they no longer do."""
+        self._lent = memory
+        for job in self._jobs.values():
+            self._process.lend(job, memory)
+
+    def end(self) -> None:
+        """The log has ended. Called before its share of the memory is returned."""
+        if self.table is not None:
+            self.table.end()
+        self.lend(None)
+
+    def status(self, stored: int) -> dict[str, ViewStatus]:
+        """Return the status of each view, by name. stored: frames published."""
+        return {name: job.status(stored) for name, job in self._jobs.items()}
+
+    def disk_need(self, stored: int) -> tuple[float, float]:
+        """Bytes of disk that all views need for each further frame, and for frames stored and not taken yet."""
+        needs = [job.disk_need(stored) for job in list(self._jobs.values())]
+        return sum(need for need, _ in needs), sum(backlog for _, backlog in needs)
+
+    def take_warnings(self) -> list[tuple[str, str]]:
+        """Return the warnings of the views as code and text, each code of a view once."""
+        found = []
+        for name, job in self._jobs.items():
+            progress = job.progress
+            restart = f"mirror {name!r} is made again when the run ends: {progress.restart_warning}"
+            found_now = {
+                "uncalibrated": progress.warning,
+                "mirror_held": progress.space_warning,
+                "mirror_restarts": progress.restart_warning and restart,
+            }
+            for code, text in found_now.items():
+                if text and (name, code) not in self._warned:
+                    self._warned.add((name, code))
+                    found.append((code, text))
+        return found
+
+    def texts(self, stored: int) -> dict[str, str]:
+        """Return the progress of each view for the receipt, by name."""
+        left_out = {spec.name: f"left out: {reason}" for spec, reason in self._left_out}
+        return {**left_out, **{name: job.text(stored) for name, job in list(self._jobs.items())}}

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from acqstream.errors import AcqStreamError, ConfigError
 from acqstream.mirrors.view_kinds import check_view
 from acqstream.model.notice_target import parse_target
-from acqstream.protocol.mirrors import parse_views
+from acqstream.protocol.requests import parse_views
 from acqstream.storage.files.small_file import read_small_file
 from acqstream.storage.memory_limit import usable_memory_bytes
 from acqstream.storage.platform.capabilities import has_local_sockets

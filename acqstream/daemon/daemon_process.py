@@ -5,12 +5,14 @@ Mounts of one folder by FUSE, overlays and networks share no lock: docs/decision
 
 from __future__ import annotations
 
+import functools
 import os
 import time
+import uuid
 
 import psutil
 
-from acqstream.daemon.machine import boot_id
+from acqstream.storage import platform
 from acqstream.storage.files.directory_lock import LockHolder, read_holder
 from acqstream.storage.platform.capabilities import process_space
 
@@ -64,3 +66,9 @@ def _started_s(number: int) -> float:
     """Seconds from the start of the machine, because the clock may be set meanwhile. Raises psutil.NoSuchProcess."""
     boot_s = psutil.boot_time()  # first: older versions of psutil keep it, and add the same one
     return float(psutil.Process(number).create_time() - boot_s)
+
+
+@functools.cache
+def boot_id() -> str:
+    """Return an id of this machine since its start; unique to this process if the system has none."""
+    return platform.boot_id() or uuid.uuid4().hex

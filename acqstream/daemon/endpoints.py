@@ -15,7 +15,7 @@ from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.runtime_folder import make_runtime_folder
 from acqstream.daemon.shared_memory_server import SharedMemoryServer
 from acqstream.errors import ConfigError
-from acqstream.protocol.socket_identity import socket_identity
+from acqstream.protocol.shared_memory import socket_identity
 from acqstream.storage import socket_names
 from acqstream.storage.platform import memory_listener
 from acqstream.storage.platform.capabilities import has_local_sockets, port_release_s
@@ -23,7 +23,7 @@ from acqstream.storage.port_key import private_folder, remove_port_key, write_po
 
 if TYPE_CHECKING:
     from acqstream.daemon.client_access import ClientAccess
-    from acqstream.daemon.shutdown_file import ShutdownFile
+    from acqstream.daemon.runtime_folder import ShutdownFile
 
 logger = logging.getLogger("acqstream.daemon")
 

@@ -7,8 +7,7 @@ from bisect import bisect_left
 from collections import deque
 
 from acqstream.log.log import Log
-from acqstream.model.totals import LATENCY_BOUNDS_S, DaemonTotals, LatencyHistogram
-from acqstream.model.warning_code import counted_code
+from acqstream.model.status import LATENCY_BOUNDS_S, DaemonTotals, LatencyHistogram, counted_code
 
 MARK_SPACING_S = 0.0005  # half of the histogram's first bound
 MAX_MARKS = 4096

@@ -14,8 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from acqstream.daemon.acquisition import ActiveAcquisition, Peer
-from acqstream.daemon.acquisition_registry import AcquisitionRegistry
+from acqstream.daemon.acquisition import AcquisitionRegistry, ActiveAcquisition, Peer
 from acqstream.daemon.announcer import Announcer
 from acqstream.daemon.kept_settings import kept_settings, new_mirrors
 from acqstream.daemon.open_requests import TAKEOVER_EPOCHS, OpenPlan, OpenRequests

@@ -13,8 +13,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from acqstream.daemon.acquisition import ActiveAcquisition, Peer
-from acqstream.daemon.acquisition_views import AcquisitionViews, LeftOut
+from acqstream.daemon.acquisition import AcquisitionViews, ActiveAcquisition, LeftOut, Peer
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.daemon.kept_settings import kept_settings
@@ -29,9 +28,9 @@ from acqstream.errors import (
     ProtocolError,
     StorageError,
 )
-from acqstream.integrity.recovery import is_in_order, recover
-from acqstream.log.followers import Followers
+from acqstream.integrity.recover import is_in_order, recover
 from acqstream.log.log import Log
+from acqstream.log.recent_frames import Followers
 from acqstream.log.state_file import DatasetState, read_receipt, read_state
 from acqstream.mirrors.chunk_plan import Budget, has_separate_tiles
 from acqstream.mirrors.view_kinds import check_request, check_view, mirror_format
@@ -42,7 +41,7 @@ from acqstream.model.state import AcquisitionState
 from acqstream.model.status import SpaceLevel
 from acqstream.model.units import count_text
 from acqstream.model.view_spec import ViewSpec, stored_views
-from acqstream.protocol.mirrors import parse_views
+from acqstream.protocol.requests import parse_views
 from acqstream.protocol.session import Session
 
 logger = logging.getLogger("acqstream.recovery")

@@ -1,23 +1,32 @@
-"""Receives frames: checks the header, then receives the payload straight into its place in the file image."""
+"""Receives the messages of producers: frames straight into the file image, all others for `request_handler`.
+
+The header of a frame is checked before its payload is received.
+"""
 
 from __future__ import annotations
+
+import time
+from typing import Any
 
 import numpy as np
 import zmq
 
-from acqstream.daemon.acquisition import ActiveAcquisition, Peer
-from acqstream.daemon.acquisition_registry import AcquisitionRegistry
+from acqstream.daemon.acquisition import AcquisitionRegistry, ActiveAcquisition, Peer
 from acqstream.daemon.announcer import Announcer
+from acqstream.daemon.connection_guard import ConnectionGuard
+from acqstream.daemon.request_handler import RequestHandler
 from acqstream.errors import AcqStreamError, FrameRefused, ProtocolError
 from acqstream.log.intake import Slot
 from acqstream.model.frame_header import FrameHeader
+from acqstream.protocol.encoding import Encoding, decode_header, decode_part
 from acqstream.protocol.frame_batch import FrameBatch
-from acqstream.protocol.requests import Frame
+from acqstream.protocol.requests import Frame, Open, parse_request
 from acqstream.protocol.session import Verdict
 from acqstream.protocol.shared_memory import MemoryPlace
 
 _SCRAP_BYTES = 64 * 2**10
 MAX_PARTS_AT_ONCE = 2000  # dropped before the loop looks after others: a message of 1 MB can have 500,000, for over 1 s
+TURN_S = 0.02  # how long one turn of the loop takes messages before it looks after the acquisitions
 
 
 class Reception:
@@ -181,3 +190,62 @@ class Reception:
 def _copy(source: memoryview, target: memoryview) -> None:
     """Through numpy: that lets other threads run meanwhile."""
     np.copyto(np.frombuffer(target, np.uint8), np.frombuffer(source, np.uint8))
+
+
+class MessageReceiver:
+    """Reads from `socket`, the ROUTER of all producers. Used by the loop only."""
+
+    def __init__(
+        self,
+        socket: zmq.Socket[bytes],
+        guard: ConnectionGuard,
+        handler: RequestHandler,
+        reception: Reception,
+    ) -> None:
+        self._socket = socket
+        self._guard = guard
+        self._handler = handler
+        self._reception = reception
+
+    def receive_turn(self) -> bool:
+        """Take messages for up to TURN_S; return True if none is left."""
+        until = time.perf_counter() + TURN_S  # time.monotonic has steps of 15.6 ms on Windows
+        while time.perf_counter() < until:
+            if self._reception.is_draining and not self._reception.drain():
+                continue
+            try:
+                identity = self._socket.recv(zmq.DONTWAIT)
+            except zmq.Again:
+                return True
+            self._receive(identity)
+        return False
+
+    def _receive(self, identity: bytes) -> None:
+        """Take one message of one peer. All parts have arrived: ZeroMQ delivers a multipart message complete."""
+        part = self._socket.recv(copy=False)
+        self._guard.note(part)
+        encoding = Encoding.JSON
+        fields: dict[str, Any] = {}
+        try:
+            fields, encoding = decode_header(part.bytes)
+            if part.more and fields.get("t") == "patch":
+                part = self._socket.recv(copy=False)
+                fields |= decode_part(part.bytes)
+            request = parse_request(fields)
+            if isinstance(request, Frame | FrameBatch):
+                self._reception.receive(Peer(identity, encoding), request, has_payload=part.more)
+                return
+            if part.more:
+                raise ProtocolError(f"message {fields['t']!r} must have one part; more parts came")
+            if isinstance(request, Open):
+                self._handler.open(Peer(identity, encoding), request, self._guard.permission(part))
+            else:
+                self._handler.handle(Peer(identity, encoding), request)
+        except (ProtocolError, FrameRefused) as error:
+            self._reception.drain()
+            self._handler.refuse(Peer(identity, encoding), fields, error, self._reception.dropped_bytes)
+        except zmq.ZMQError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one message must not end everybody's acquisitions
+            self._reception.drain()
+            self._handler.fail(Peer(identity, encoding), fields, error)

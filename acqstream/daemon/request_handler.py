@@ -1,36 +1,48 @@
-"""Handles the requests of producers and operators, except frames (`reception`). Used by the loop only."""
+"""Handles the requests of producers and operators, except frames (`reception`). Used by the loop only.
+
+A `hello` is answered with what this daemon is, what it takes, and where its sockets are.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from acqstream.daemon.acquisition import ActiveAcquisition, Peer
-from acqstream.daemon.acquisition_registry import AcquisitionRegistry
+from acqstream import __version__
+from acqstream.daemon.acquisition import AcquisitionRegistry, ActiveAcquisition, Peer
 from acqstream.daemon.announcer import Announcer
 from acqstream.daemon.config import DaemonConfig
+from acqstream.daemon.daemon_process import boot_id
 from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.daemon.endpoints import Endpoints
-from acqstream.daemon.exit_text import unexpected
 from acqstream.daemon.kept_settings import kept_entries, kept_summary
-from acqstream.daemon.mirror_inquiry import mirrors_of_running, read_stored_mirrors, with_recent
 from acqstream.daemon.open_queue import OpenQueue
 from acqstream.daemon.open_requests import OpenRequests
-from acqstream.daemon.resources import Resources
-from acqstream.daemon.shutdown_file import ShutdownFile
-from acqstream.daemon.welcome import welcome
+from acqstream.daemon.resources import Resources, unexpected
+from acqstream.daemon.runtime_folder import ShutdownFile
+from acqstream.daemon.view_process import ViewProcess
 from acqstream.description.space import not_understood
-from acqstream.errors import AcqStreamError, AcquisitionRefused, FrameRefused, ProtocolError
+from acqstream.errors import AcqStreamError, AcquisitionRefused, CorruptDataset, FrameRefused, ProtocolError
+from acqstream.log.state_file import DatasetState, read_state
+from acqstream.mirrors.mirror_results import mirror_results
+from acqstream.model.frame_header import MAX_NUMBER
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import DaemonStatus
+from acqstream.model.view_spec import MirrorResult
 from acqstream.protocol import requests
-from acqstream.protocol.replies import Closed, Error, MirrorsReply, ShutdownReply, StatusReply
+from acqstream.protocol.encoding import MAX_HEADER_BYTES, MAX_PART_BYTES
+from acqstream.protocol.replies import Closed, Error, MirrorsReply, ShutdownReply, StatusReply, Welcome
+from acqstream.protocol.requests import PROTOCOL_VERSION, Mirrors
 from acqstream.protocol.session import Event
 
 logger = logging.getLogger("acqstream.daemon")
+
+MAX_REASON_CHARACTERS = 1000  # in a message, which has to hold all of them
 
 
 class RequestHandler:
@@ -278,3 +290,66 @@ class RequestHandler:
         if not self._opens.is_stopping:
             logger.info("a shutdown request came: %d acquisitions are finished first", len(self._registry))
             self._stop_daemon()
+
+
+def welcome(config: DaemonConfig, endpoints: Endpoints, shutdown_file: ShutdownFile) -> Welcome:
+    return Welcome(
+        version=PROTOCOL_VERSION,
+        server=f"acqstream {__version__}",
+        formats=("ndtiff",),
+        dtypes=("|u1", "<u2"),
+        max_header=MAX_HEADER_BYTES,
+        max_payload=config.max_payload_mb * 2**20,
+        boot=boot_id(),
+        ipc=endpoints.ipc,
+        events=endpoints.events_endpoint,
+        memory=endpoints.memory_server.address if endpoints.memory_server is not None else "",
+        sockets=endpoints.identities(),
+        max_skip=MAX_NUMBER,
+        max_patch=MAX_PART_BYTES,
+        shutdown=str(shutdown_file.path),
+    )
+
+
+def mirrors_of_running(acquisition: ActiveAcquisition, views: ViewProcess) -> MirrorsReply:
+    """Return the mirrors of a running acquisition, as the view process reports them."""
+    in_progress = _short(views.results(acquisition.log.folder).values())
+    return MirrorsReply(acquisition.dataset_id, acquisition.session.state, in_progress)
+
+
+def read_stored_mirrors(request: Mirrors, directory: DataDirectory) -> tuple[str, MirrorsReply]:
+    """Read the mirrors that are recorded in a dataset's folder, and return the folder too. Reads the disk: in a thread.
+
+    request.name: checked. Raises ProtocolError (unknown_ds) if the data directory has no such dataset.
+    """
+    folder = directory.find(request.name)
+    state = _state_of(os.fspath(folder))
+    if state is None or state.dataset_id != request.dataset_id:
+        missing = f"dataset {request.dataset_id!r} is not in this data directory as {request.name!r:.120}"
+        text = f"{missing}: its folder was renamed, moved or deleted"
+        raise ProtocolError(text, code="unknown_ds")
+    return os.fspath(folder), MirrorsReply(request.dataset_id, state.state, tuple(mirror_results(folder, state)))
+
+
+def with_recent(stored: MirrorsReply, recent: Mapping[str, MirrorResult]) -> MirrorsReply:
+    """Return stored results, replaced by the recent ones that the view process has reported since."""
+    return replace(stored, mirrors=_short(_newer(one, recent) for one in stored.mirrors))
+
+
+def _newer(stored: MirrorResult, recent: Mapping[str, MirrorResult]) -> MirrorResult:
+    """Prefer what the daemon knows: the disk may have refused the record."""
+    known = recent.get(stored.name)
+    if known is None or known.state == stored.state or stored.complete:
+        return stored
+    return replace(known, path=stored.path)
+
+
+def _short(mirrors: Iterable[MirrorResult]) -> tuple[MirrorResult, ...]:
+    return tuple(replace(one, reason=one.reason[:MAX_REASON_CHARACTERS]) for one in mirrors)
+
+
+def _state_of(folder: str) -> DatasetState | None:
+    try:
+        return read_state(folder)
+    except (FileNotFoundError, NotADirectoryError, CorruptDataset):
+        return None

@@ -1,8 +1,12 @@
-"""The folder of the local sockets: ours alone, so that no other user can replace them."""
+"""The folder of the local sockets, which no other user can write to, and the file with the key that ends the daemon.
+
+A `shutdown` request must have the content of that file: only users who may read it may end the daemon.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import logging
 import os
 import stat
@@ -11,8 +15,11 @@ from pathlib import Path
 
 from acqstream.errors import AcqStreamError, ConfigError
 from acqstream.model.daemon_note import start_mark
+from acqstream.protocol.requests import new_shutdown_key
+from acqstream.storage.files.atomic_file import write_private
 from acqstream.storage.files.boundary import distrust
 from acqstream.storage.files.directory_lock import LOCK_NAME, DirectoryLock
+from acqstream.storage.platform import FILES
 from acqstream.storage.platform.capabilities import effective_user_id
 
 logger = logging.getLogger("acqstream.daemon")
@@ -75,3 +82,35 @@ def marked_start(runtime: Path, endpoint: str) -> Iterator[None]:
             if lock is not None:
                 (mark / LOCK_NAME).unlink()
             mark.rmdir()
+
+
+class ShutdownFile:
+    """A key of this daemon's own in a file that its user alone can read, until `close`. docs/decisions/037.
+
+    Raises ConfigError if the file cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._key = new_shutdown_key()
+        try:
+            write_private(path, self._key.encode("ascii") + b"\n")
+        except OSError as error:
+            raise ConfigError(f"cannot write {path}: {error}; name another folder as `runtime`") from error
+
+    def restore(self) -> None:
+        """Write the file again if it was removed. Raises OSError."""
+        if not self.path.exists():
+            write_private(self.path, self._key.encode("ascii") + b"\n")
+
+    def has_key(self, key: str) -> bool:
+        """Return True if the key is that of the file, in a time that does not depend on the key."""
+        return hmac.compare_digest(key.encode("utf-8"), self._key.encode("ascii"))
+
+    def close(self) -> None:
+        """Remove the file. Without it the key is of no use to the next daemon, which makes its own."""
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                FILES.unlink(str(self.path))  # also if `acqstream shutdown` is reading it, on Windows
+        except OSError as error:
+            logger.warning("cannot remove %s: %s", self.path, error)

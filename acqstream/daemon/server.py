@@ -1,40 +1,45 @@
-"""The daemon's loop: one thread that serves sockets, sessions and logs, and does nothing slow."""
+"""The daemon's loop, one thread that serves sockets, sessions and logs and does nothing slow; `serve` runs it.
+
+`serve` also sets limits of the process, takes its signals, and logs errors that end a thread.
+"""
 
 from __future__ import annotations
 
 import logging
+import signal
+import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from types import FrameType
 
 import zmq
 
 from acqstream import __version__
-from acqstream.daemon.acquisition_registry import AcquisitionRegistry
+from acqstream.daemon.acquisition import AcquisitionRegistry
 from acqstream.daemon.announcer import Announcer
+from acqstream.daemon.child_process import WEB_END_S, notifier_process, web_process
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.connection_guard import ConnectionGuard
-from acqstream.daemon.crashed_datasets import growing_datasets, recover_all
+from acqstream.daemon.crash_recovery import growing_datasets, recover_all, resume_views
+from acqstream.daemon.daemon_process import boot_id
 from acqstream.daemon.data_directory import DataDirectory
 from acqstream.daemon.endpoints import SHUTDOWN_SUFFIX, Endpoints
-from acqstream.daemon.exit_status import ExitStatus
-from acqstream.daemon.machine import boot_id
-from acqstream.daemon.message_receiver import MessageReceiver
-from acqstream.daemon.notifier_process import NotifierProcess
-from acqstream.daemon.reception import Reception
+from acqstream.daemon.reception import MessageReceiver, Reception
 from acqstream.daemon.request_handler import RequestHandler
-from acqstream.daemon.resources import Resources
-from acqstream.daemon.runtime_folder import marked_start
+from acqstream.daemon.resources import Resources, fitting, raise_descriptor_limit
+from acqstream.daemon.runtime_folder import ShutdownFile, marked_start
 from acqstream.daemon.service import Service
-from acqstream.daemon.shutdown_file import ShutdownFile
-from acqstream.daemon.supervisor import Supervisor
-from acqstream.daemon.unfinished_views import resume_views
-from acqstream.daemon.web_process import WebProcess
+from acqstream.daemon.supervisor import ExitStatus, Supervisor
 from acqstream.model.daemon_note import DaemonNote
 from acqstream.model.status import DaemonStatus
 from acqstream.protocol.encoding import MAX_HEADER_BYTES, MAX_PART_BYTES
 from acqstream.storage.files.disk import Disk, LocalDisk
+from acqstream.storage.memory_limit import memory_limit_bytes
+from acqstream.storage.platform import STOP_SIGNALS, console_watch, keep_large_blocks, session_signals
 from acqstream.storage.waker import Waker
 
 logger = logging.getLogger("acqstream.daemon")
@@ -43,6 +48,7 @@ MAX_SUBSCRIPTIONS_BYTES = 2**16  # of one reader of events, in all
 IDLE_POLL_MS = 250
 QUIET_MS = 50  # without a message before the daemon ends
 FAREWELL_MS = 1000  # for last replies to leave when the daemon ends
+KEPT_HEAP_BYTES = 256 * 2**20  # frames in the sockets, between the kernel and the log
 
 
 class Server:
@@ -76,11 +82,11 @@ class Server:
             undo.callback(self._resources.load.close)
             self._resources.load.start()
             resume_views(self._resources.views, self.directory.folders())
-            self._web = WebProcess(config, self.endpoints.all)
+            self._web = web_process(config, self.endpoints.all)
             self._wire(config)
             log_path = "" if log is None else str(log.absolute())
             self.directory.announce(DaemonNote(endpoints=tuple(self.endpoints.all), boot=boot_id(), log=log_path))
-            self._notifier = NotifierProcess(config.notify, config.notify_no_frames_s, self.endpoints.all[0])
+            self._notifier = notifier_process(config.notify, config.notify_no_frames_s, self.endpoints.all[0])
             undo.pop_all()  # from here on `close` does it
         self._started_s = time.monotonic()
         self._stop_timeout_s = config.stop_timeout_s
@@ -188,7 +194,7 @@ class Server:
 
     def close(self) -> None:
         """Close sockets and lock; acquisitions must have ended."""
-        self._web.close()
+        self._web.close(WEB_END_S)
         self._guard.close()
         self._events_guard.close()
         self._resources.views.close()
@@ -244,3 +250,56 @@ class Server:
             ended=self._supervisor.just_ended(),
             acquisitions=tuple(one.status(space) for one in self._registry),
         )
+
+
+def serve(config: DaemonConfig, *, log: Path | None = None) -> ExitStatus:
+    """Run a daemon until a signal, a shutdown request, the end of its console, or its configured idle time.
+
+    log: the file that this process logs to, which the daemon names in its data directory.
+
+    Raises ConfigError or DatasetLocked before it starts.
+    """
+    keep_large_blocks(KEPT_HEAP_BYTES)
+    config = fitting(config, raise_descriptor_limit())
+    start = _Start()
+    hangups = session_signals()
+    for number in (*STOP_SIGNALS, *hangups):
+        signal.signal(number, start.cancel)
+    server = Server(config, on_recovered=start.note_recovered, log=log)
+    for number in STOP_SIGNALS:
+        signal.signal(number, lambda _number, _frame: server.stop())
+    for number in hangups:
+        signal.signal(number, lambda _number, _frame: server.stop(is_hasty=False))
+    if start.is_canceled:
+        server.stop()
+    threading.excepthook = partial(_note_thread_error, server)
+    limit_bytes = memory_limit_bytes()
+    if limit_bytes is not None and limit_bytes < config.max_memory_mb * 2**20:
+        text = "MemoryMax of this service is %d MiB; its configuration needs at least %d MiB: raise MemoryMax"
+        logger.warning(text, limit_bytes // 2**20, config.max_memory_mb)
+    logger.info("listening on %s, data in %s", ", ".join(server.endpoints.all), server.directory.path)
+    with console_watch(server.stop):
+        return server.run()
+
+
+class _Start:
+    """A signal to end before the daemon is ready: recovery may be interrupted anywhere, making sockets may not."""
+
+    def __init__(self) -> None:
+        self.is_canceled = self._is_recovered = False
+
+    def note_recovered(self) -> None:
+        self._is_recovered = True
+
+    def cancel(self, _number: int, _frame: FrameType | None) -> None:
+        if not self._is_recovered:
+            sys.exit()
+        self.is_canceled = True
+
+
+def _note_thread_error(server: Server, fault: threading.ExceptHookArgs) -> None:
+    """Log an error that ended a thread; only bugs get this far."""
+    name = fault.thread.name if fault.thread is not None else "a thread"
+    details = (fault.exc_type, fault.exc_value or fault.exc_type(), fault.exc_traceback)
+    logger.error("thread %s ended with an unexpected error", name, exc_info=details)
+    server.note_fault()

@@ -11,8 +11,7 @@ import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
-from acqstream.model.cursors import Cursors
-from acqstream.model.state import AcquisitionState
+from acqstream.model.state import AcquisitionState, Cursors
 from acqstream.model.status import DaemonStatus
 from acqstream.storage.platform.capabilities import has_local_sockets
 

@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 
 from acqstream.errors import ConfigError, ProtocolError
-from acqstream.model.memory_claims import CLAIM_BYTES
+from acqstream.model.state import CLAIM_BYTES
 from acqstream.protocol import shared_memory as wire
 from acqstream.storage import socket_names
 from acqstream.storage.handover import close_handle, duplicate_handle, map_sealed_memory

@@ -1,26 +1,26 @@
-"""Follows the running acquisitions: news for producers and readers, the producer's grace time, the end. Loop only."""
+"""Follows the running acquisitions: news for producers and readers, the producer's grace time, the end. Loop only.
+
+It also watches for the daemon's idleness, keeps the PC awake, and knows the daemon's exit status.
+"""
 
 from __future__ import annotations
 
+import enum
 import logging
 import time
 from collections import deque
 from functools import partial
 
-from acqstream.daemon.acquisition import ActiveAcquisition
-from acqstream.daemon.acquisition_registry import AcquisitionRegistry
+from acqstream.daemon.acquisition import AcquisitionRegistry, ActiveAcquisition
 from acqstream.daemon.announcer import Announcer
-from acqstream.daemon.awake import Awake
-from acqstream.daemon.exit_status import ExitStatus, exit_status_of
-from acqstream.daemon.idle_watch import IdleWatch
 from acqstream.daemon.resources import Resources
-from acqstream.errors import StorageError
+from acqstream.errors import AcqStreamError, StorageError
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
-from acqstream.model.status import EndedStatus, SpaceLevel
-from acqstream.model.totals import DaemonTotals
+from acqstream.model.status import DaemonTotals, EndedStatus, SpaceLevel
 from acqstream.protocol.replies import Closed, Error, StatusReply, StoredPage
 from acqstream.protocol.session import Event
+from acqstream.storage import platform
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -194,3 +194,57 @@ def _end_totals(receipt: Receipt) -> DaemonTotals:
     """Return what the end of an acquisition adds to the totals: its status, and undeclared missing frames."""
     missing = sum(gap.count for gap in receipt.missing) - receipt.skipped
     return DaemonTotals(ended={receipt.status: 1}, frames_missing=max(0, missing))
+
+
+class IdleWatch:
+    """is_over: nothing was to be done for idle_exit_s seconds, until it is busy again. None: never."""
+
+    def __init__(self, idle_exit_s: float | None) -> None:
+        self.is_over = False
+        self._idle_exit_s = idle_exit_s
+        self._idle_since_s: float | None = None
+
+    def look_after(self, now_s: float, *, is_busy: bool) -> None:
+        """Note the state at `now_s` (monotonic seconds)."""
+        if self._idle_exit_s is None:
+            return
+        if is_busy:
+            self._idle_since_s, self.is_over = None, False
+            return
+        if self._idle_since_s is None:
+            self._idle_since_s = now_s
+        if not self.is_over and now_s - self._idle_since_s >= self._idle_exit_s:
+            self.is_over = True
+            logger.info("no acquisition and no unfinished view for %g s; ending", self._idle_exit_s)
+
+
+class Awake:
+    """Used by the loop only, as Windows counts the request for the thread that makes it."""
+
+    def __init__(self) -> None:
+        self._is_needed = False
+
+    def keep(self, is_needed: bool) -> None:
+        """Keep the PC awake if is_needed; costs a comparison while that does not change."""
+        if is_needed == self._is_needed:
+            return
+        self._is_needed = is_needed
+        try:
+            platform.keep_awake(is_needed)
+        except OSError as error:
+            logger.warning("cannot keep the PC awake: %s; it may sleep in the middle of a run", error)
+
+
+class ExitStatus(enum.IntEnum):
+    """From good to bad; the worst event of a daemon's life counts."""
+
+    SUCCESS = 0  # every acquisition was finished
+    STORAGE = 1  # an acquisition failed, or was not finished, because of the disk
+    FAULT = 2  # an unexpected error in a thread
+
+
+def exit_status_of(error: AcqStreamError | None) -> ExitStatus:
+    """Return what the error that ended an acquisition (None: it ended in order) means for the daemon."""
+    if error is None:
+        return ExitStatus.SUCCESS
+    return ExitStatus.STORAGE if isinstance(error, StorageError) else ExitStatus.FAULT

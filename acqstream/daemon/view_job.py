@@ -12,12 +12,11 @@ from typing import Any
 
 from acqstream.daemon.shared_memory_server import ProducerMemory
 from acqstream.errors import AcqStreamError, ConfigError, DatasetLocked
-from acqstream.log.recent_groups import GroupTable
+from acqstream.log.recent_frames import GroupTable
 from acqstream.mirrors.view_kinds import folder_of
-from acqstream.model.mirror_result import MAX_REASON_CHARACTERS, MirrorResult, MirrorState
 from acqstream.model.status import UnfinishedViewStatus, ViewStatus
 from acqstream.model.units import count_text
-from acqstream.model.view_spec import ViewSpec
+from acqstream.model.view_spec import MAX_REASON_CHARACTERS, MirrorResult, MirrorState, ViewSpec
 from acqstream.storage.files.directory_lock import DirectoryLock
 from acqstream.storage.files.disk import LocalDisk
 from acqstream.views.checkpoint import mark_failed, view_folder

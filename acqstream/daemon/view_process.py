@@ -2,7 +2,7 @@
 
 Used by the daemon's loop, which no call here blocks. A worker that keeps memory ready runs as long as the daemon; any
 other is started when there is a view to make, and ended when it has been idle for a while. Both are restarted from the
-checkpoints when they die.
+checkpoints when they die. Orders and reports are described in `acqstream.mirrors.view_worker`.
 """
 
 from __future__ import annotations
@@ -10,20 +10,16 @@ from __future__ import annotations
 import itertools
 import logging
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from acqstream.daemon.exit_text import exit_text, replaced_hint
+from acqstream.daemon.child_process import ChildSupervisor, InvalidReport, WorkerProcess, exit_text, replaced_hint
 from acqstream.daemon.shared_memory_server import ProducerMemory
 from acqstream.daemon.view_job import ViewJob
-from acqstream.daemon.view_orders import ViewOrders
-from acqstream.daemon.worker_process import InvalidReport, WorkerProcess
-from acqstream.log.recent_groups import GroupTable
-from acqstream.model.mirror_result import MirrorResult
+from acqstream.log.recent_frames import GroupTable, address_of
 from acqstream.model.status import ViewProcessStatus
-from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec
+from acqstream.model.view_spec import PYRAMID_KIND, MirrorResult, ViewSpec
 from acqstream.storage.handover import orders_unavailable_reason
 from acqstream.storage.page_memory import PageMemory
 
@@ -37,6 +33,7 @@ IDLE_S = 5.0  # without a view to make: the worker is ended
 END_S = 5.0  # for saving all views when the daemon ends
 MAX_ENDED_KEPT = 100
 _TURN_S = 0.01  # turns of the loop that follow sooner are skipped
+_BOARD_BYTES = 4096
 
 
 class ViewProcess:
@@ -64,15 +61,14 @@ class ViewProcess:
         given = dict(options or {})
         given[PYRAMID_KIND] = {"keep_free_mb": keep_free_mb, **given.get(PYRAMID_KIND, {})}
         self._orders = ViewOrders(memory, given, mirror_options)
-        self._command = command
+        self._child = ChildSupervisor(
+            "view process", lambda: WorkerProcess(command), first_pause_s=FIRST_PAUSE_S, max_pause_s=MAX_PAUSE_S
+        )
         self._jobs: dict[int, ViewJob] = {}
         self._ended: deque[ViewJob] = deque(maxlen=MAX_ENDED_KEPT)
         self._numbers = itertools.count(1)
-        self._worker: WorkerProcess | None = None
-        self._start_at_s = 0.0
         self._idle_since_s = 0.0
         self._turn_at_s = 0.0
-        self._deaths = 0  # in a row, without progress of any view
         self._restarts = 0
         self._is_stopped = False
         self._kernels = ""  # of the last worker that reported them
@@ -87,6 +83,10 @@ class ViewProcess:
     def is_busy(self) -> bool:
         """True while a view is not complete, also one that waits for space or for its process."""
         return bool(self._jobs)
+
+    @property
+    def _worker(self) -> WorkerProcess | None:
+        return self._child.process
 
     @property
     def _is_wanted(self) -> bool:
@@ -136,8 +136,8 @@ class ViewProcess:
             return
         self._turn_at_s = now_s
         if self._fault:
-            if self._worker is not None and self._worker.exit_code is not None:
-                self._release(self._worker)
+            if self._worker is not None and self._worker.poll() is not None:
+                self._child.release()
             return
         try:
             self._turn(now_s, is_busy)
@@ -147,8 +147,8 @@ class ViewProcess:
             self._abandon(f"an internal error of the daemon: {type(error).__name__}: {error}")
 
     def _turn(self, now_s: float, is_busy: Callable[[], bool]) -> None:
-        if self._worker is None and self._is_wanted and now_s >= self._start_at_s and not self._is_stopped:
-            self._start()
+        if self._is_wanted and not self._is_stopped and self._child.start_if_due(now_s):
+            self._begin(now_s)
         worker = self._worker
         if worker is None:
             return
@@ -158,11 +158,11 @@ class ViewProcess:
         if worker.blocked_s > MAX_BLOCKED_S:
             logger.error("view process unresponsive for %.0f s; killing it", worker.blocked_s)
             worker.kill()
-        if worker.exit_code is not None:
+        if (code := worker.poll()) is not None:
             self._receive(worker)  # its last reports
-            self._release(worker)
+            self._child.release()
             if self._is_wanted and not self._is_stopped and not worker.is_ending:
-                self._note_death(worker.exit_code, now_s)
+                self._note_death(code, now_s)
         elif self._is_wanted and not worker.is_ending:
             self._idle_since_s = now_s
         elif now_s - self._idle_since_s > IDLE_S + END_S:
@@ -174,7 +174,7 @@ class ViewProcess:
         """Return the status of the process and of all views that are not complete."""
         failed = [job for job in self._ended if job.is_failed]
         return ViewProcessStatus(
-            pid=self._worker.pid if self._worker is not None else None,
+            pid=self._child.pid,
             restarts=self._restarts,
             memory=self._memory.private_reason or "shared",
             kernels=self._kernels,
@@ -196,25 +196,22 @@ class ViewProcess:
             return
         if not worker.wait(END_S):
             logger.warning("view process did not end within %s s; killed", END_S)
-        self._release(worker)
+        self._child.release()
 
     def results(self, path: str) -> dict[str, MirrorResult]:
         """Return the recent views of the dataset in this folder, by name."""
         return {job.spec.name: job.result() for job in (*self._ended, *self._jobs.values()) if job.path == path}
 
-    def _start(self) -> None:
-        try:
-            self._worker = WorkerProcess(self._command)
-        except OSError as error:
-            logger.error("cannot start the view process: %s", error)  # noqa: TRY400 - retried after a pause
-            self._start_at_s = time.monotonic() + MAX_PAUSE_S
-            return
-        self._idle_since_s = time.monotonic()
+    def _begin(self, now_s: float) -> None:
+        """Give all orders to a worker that was started."""
+        worker = self._worker
+        assert worker is not None
+        self._idle_since_s = now_s
         self._taken_bytes = None if self._ready_bytes else 0
-        self._orders.begin(self._worker, self._ready_bytes)
+        self._orders.begin(worker, self._ready_bytes)
         for job in self._jobs.values():
             job.begin()
-            self._orders.make_view(self._worker, job)
+            self._orders.make_view(worker, job)
 
     def _receive(self, worker: WorkerProcess) -> None:
         try:
@@ -235,7 +232,7 @@ class ViewProcess:
         if job is None:
             return  # dropped meanwhile
         if job.note(report):
-            self._deaths = 0
+            self._child.deaths = 0
         if job.is_failed:
             logger.error("view %s of %s failed %s", job.spec.name, job.path, job.reason)
             job.record_failure()  # the worker may have been unable to
@@ -252,8 +249,7 @@ class ViewProcess:
     def _note_death(self, code: int, now_s: float) -> None:
         """Restart after a pause; a view that makes no progress over several deaths has failed."""
         self._restarts += 1
-        pause_s = min(FIRST_PAUSE_S * 2 ** min(self._deaths, 10), MAX_PAUSE_S)
-        self._deaths += 1
+        pause_s = self._child.note_death(now_s)
         how = "; ".join(filter(None, (exit_text(code), replaced_hint())))
         logger.error("view process died (%s); resuming %d views in %.1f s", how, len(self._jobs), pause_s)
         for job in list(self._jobs.values()):
@@ -262,10 +258,10 @@ class ViewProcess:
                 job.abandon(f"the process died {job.deaths} times ({how}) and the view made no progress")
                 logger.error("view %s of %s abandoned: %s", job.spec.name, job.path, job.reason)
                 self._forget(job)
-        if self._deaths >= MAX_DEATHS and self._ready_bytes:
-            logger.error("the view process keeps no memory ready any more: it died %d times in a row", self._deaths)
+        deaths = self._child.deaths  # in a row, without progress of any view
+        if deaths >= MAX_DEATHS and self._ready_bytes:
+            logger.error("the view process keeps no memory ready any more: it died %d times in a row", deaths)
             self._ready_bytes = self._taken_bytes = 0
-        self._start_at_s = now_s + pause_s
 
     def _abandon(self, reason: str) -> None:
         """Make no more views in this daemon."""
@@ -276,6 +272,73 @@ class ViewProcess:
         if self._worker is not None:
             self._worker.kill()
 
-    def _release(self, worker: WorkerProcess) -> None:
-        worker.release()
-        self._worker = None
+
+class ViewOrders:
+    """memory is the daemon's frame memory. options: by kind of view, for its constructor; mirror_options: for that of
+    all mirrors.
+    """
+
+    def __init__(
+        self, memory: PageMemory, options: Mapping[str, Mapping[str, Any]], mirror_options: Mapping[str, Any]
+    ) -> None:
+        self._memory = memory
+        self._options = options
+        self._mirror_options = mirror_options
+        self._board: PageMemory | None = None  # its first byte reports a backlog of a log
+        self._is_sharing = False
+
+    def begin(self, worker: WorkerProcess, ready_bytes: int) -> None:
+        """Send the first orders of a worker: the daemon's memory and the board, and how much memory to keep ready."""
+        if ready_bytes:
+            worker.order({"t": "prepare", "bytes": ready_bytes})
+        self._is_sharing = False
+        if self._memory.descriptor is None:
+            return
+        self._board = self._board or PageMemory(_BOARD_BYTES, shared=True)
+        if self._board.descriptor is None:
+            logger.warning("views read no frames from memory: %s", self._board.private_reason)
+            return
+        self._is_sharing = _send_memory(worker, {"t": "memory"}, self._memory.descriptor, self._board.descriptor)
+
+    def show_backlog(self, is_busy: Callable[[], bool]) -> None:
+        """Show the worker on the board whether a log has a backlog. Costs no message."""
+        if self._board is not None:
+            self._board.view[0] = is_busy()
+
+    def make_view(self, worker: WorkerProcess, job: ViewJob) -> None:
+        """Order a view, with the memory of its frames where that can be shared."""
+        spec = job.spec
+        options = dict(self._mirror_options) if spec.is_mirror else dict(self._options.get(spec.kind, {}))
+        view = {"kind": spec.kind, "settings": dict(spec.settings), "name": spec.name}
+        order = {
+            "t": "view",
+            "id": job.number,
+            "path": job.path,
+            "view": view,
+            "options": options,
+            "live": job.is_live,
+            "deaths": job.deaths,
+        }
+        descriptor = job.table.descriptor if job.table is not None else None
+        shared = {**order, "start": job.start, "length": job.length}
+        if descriptor is not None and self._is_sharing and _send_memory(worker, shared, descriptor):
+            self.lend(worker, job)
+        else:
+            worker.order(order)
+
+    def lend(self, worker: WorkerProcess, job: ViewJob) -> None:
+        """Send the producer's memory, if the job has one."""
+        if job.lent is not None and self._is_sharing:
+            lent = job.lent
+            order = {"t": "lend", "id": job.number, "address": address_of(lent.view), "claims": lent.claims}
+            _send_memory(worker, order, lent.handle)
+
+
+def _send_memory(worker: WorkerProcess, order: dict[str, Any], *descriptors: int) -> bool:
+    """Send an order with memory to map. False if it cannot be sent: frames then come from the stack."""
+    try:
+        worker.order(order, *descriptors)
+    except OSError as error:
+        logger.warning("views read no frames from memory (%s): %s", order["t"], error)
+        return False
+    return True

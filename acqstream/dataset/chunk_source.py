@@ -34,7 +34,7 @@ from acqstream.description.space import Place
 from acqstream.errors import DatasetError
 from acqstream.formats.chunk_format import ChunkArrayReader, ChunkFormat
 from acqstream.model.axes import POSITION, AxisValue
-from acqstream.model.mirror_result import MirrorResult
+from acqstream.model.view_spec import MirrorResult
 from acqstream.storage.files.boundary import following_links
 from acqstream.storage.stores.data_path import place_of
 

@@ -21,8 +21,8 @@ from acqstream.dataset.sources import Source, open_source
 from acqstream.description.channels import ChannelLook
 from acqstream.errors import DatasetError, FileMissing, UnsupportedFeature, WaitTimeout
 from acqstream.model.axes import AxisValue
-from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.state import AcquisitionState
+from acqstream.model.view_spec import MirrorResult
 from acqstream.storage.files.url_path import as_path
 
 if TYPE_CHECKING:

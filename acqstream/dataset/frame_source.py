@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 from acqstream.description.channels import CHANNEL, ChannelLook
 from acqstream.errors import DatasetError
-from acqstream.formats.ndtiff.mirror_records import read_records
+from acqstream.formats.ndtiff.folders import read_records
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.frames.frame_description import FrameLooks
 from acqstream.frames.frame_region import FrameLevel
 from acqstream.model.axes import AxisValue, axis_order
 from acqstream.model.metadata import time_in_text
-from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.state import AcquisitionState
 from acqstream.model.units import count_text
+from acqstream.model.view_spec import MirrorResult
 from acqstream.storage.files.boundary import following_links
 
 

@@ -13,7 +13,7 @@ from acqstream.dataset.frame_source import NDTiffSource
 from acqstream.errors import CorruptDataset, DatasetError, StorageError, UnknownFormat, UnsupportedFeature
 from acqstream.formats.ndtiff import NDTiffFormat
 from acqstream.formats.ndtiff.completion import STATE_NAME
-from acqstream.formats.ndtiff.mirror_records import VIEW_SUFFIX
+from acqstream.formats.ndtiff.folders import VIEW_SUFFIX
 from acqstream.formats.registry import find_format
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.files.boundary import following_links

@@ -22,8 +22,8 @@ from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.xarray_arrays import coordinates, dimension_names
 from acqstream.errors import AcqStreamError, DatasetError
 from acqstream.formats.ndtiff import FORMAT as NDTIFF
-from acqstream.formats.ome_zarr.node import DOCUMENT_NAMES
-from acqstream.formats.ome_zarr.opening import has_own_note
+from acqstream.formats.ome_zarr.foreign import has_own_note
+from acqstream.formats.ome_zarr.hierarchy import DOCUMENT_NAMES
 from acqstream.formats.registry import chunk_formats
 from acqstream.storage.stores.data_path import place_of
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.model.axes import AxisValue
-from acqstream.model.finite_number import finite_number
+from acqstream.model.metadata import finite_number
 
 WHITE, MAGENTA = "ffffff", "f03cf4"
 _NAMES = {

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from acqstream.description.spacing import MIN_TIMES, PlacedValues, even_distance, even_times, has_moved
 from acqstream.description.stage import StageAffine, StageReading, find_affine
 from acqstream.model.axes import TIME, AxisValue, Z
-from acqstream.model.finite_number import finite_number
+from acqstream.model.metadata import finite_number
 
 UM, SECOND = "um", "s"
 Distance = tuple[float, str]

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from acqstream.model.finite_number import finite_number
-from acqstream.model.metadata import capture_time
+from acqstream.model.metadata import capture_time, finite_number
 
 
 @dataclass(frozen=True, slots=True)

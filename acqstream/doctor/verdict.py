@@ -1,9 +1,47 @@
-"""The result of a check."""
+"""Examination (what a check is asked), Check, and CheckVerdict (how severe, what, and what to do)."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from acqstream.daemon.config import DaemonConfig
+from acqstream.model.status import DaemonStatus
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCamera:
+    """Frames of `shape` (Y, X) or (Y, X, 3), each pixel value of itemsize bytes, fps of them in a second."""
+
+    shape: tuple[int, ...]
+    itemsize: int
+    fps: float
+
+    @property
+    def bytes_per_s(self) -> float:
+        return math.prod(self.shape) * self.itemsize * self.fps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """data: the data directory; camera: None if none is planned; config: of a daemon here.
+
+    status: of the daemon that has the directory, else of the default one; None if none answers.
+    """
+
+    data: Path
+    camera: PlannedCamera | None
+    config: DaemonConfig
+    status: DaemonStatus | None
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """Names of the acquisitions that are open now: nothing may disturb them."""
+        return tuple(one.name for one in self.status.acquisitions) if self.status is not None else ()
 
 
 class Severity(StrEnum):
@@ -44,3 +82,16 @@ def worst(levels: list[Severity]) -> Severity:
     """The worst of all levels; OK for none."""
     order = list(Severity)
     return max(levels, key=order.index, default=Severity.OK)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """gather returns a frozen dataclass of facts, the pure judge a verdict on them.
+
+    is_of_disk: an OSError is a problem of the disk.
+    """
+
+    name: str
+    gather: Callable[[Examination], Any]
+    judge: Callable[[Any], CheckVerdict]
+    is_of_disk: bool = False

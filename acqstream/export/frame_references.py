@@ -1,4 +1,4 @@
-"""The bytes of frames of an array in NDTiff stacks, as other software can read them there, in blocks."""
+"""Spans of frames in the stacks of an NDTiff dataset, as other software can read them; and blocks of arrays."""
 
 from __future__ import annotations
 
@@ -19,6 +19,38 @@ from acqstream.storage.files.url_path import is_remote
 
 Box = tuple[range, ...]
 """The positions of a block along each axis."""
+
+
+def block_shape(shape: Sequence[int], chunk: Sequence[int], max_items: int) -> tuple[int, ...]:
+    """The largest block of at most `max_items` items that is made of complete chunks, the last axes filled first.
+
+    A block has at least one chunk, which may be larger than max_items. Sides are those of chunks, of several chunks, or
+    of the array.
+    """
+    sides = [min(side, size) for side, size in zip(chunk, shape, strict=True)]
+    for axis in reversed(range(len(shape))):
+        others = math.prod(side for at, side in enumerate(sides) if at != axis)
+        if others * shape[axis] <= max_items:
+            sides[axis] = shape[axis]
+            continue
+        if sides[axis]:
+            fitting = max_items // others // sides[axis]
+            sides[axis] *= max(1, fitting)
+        break
+    return tuple(sides)
+
+
+def cut(shape: Sequence[int], sides: Sequence[int]) -> Iterator[Box]:
+    """The blocks with these sides that cover an array of `shape`, last axis fastest; at the end they are smaller."""
+    if not all(shape):
+        return
+    starts = (range(0, size, side) for size, side in zip(shape, sides, strict=True))
+    for corner in itertools.product(*starts):
+        yield tuple(
+            range(start, min(start + side, size)) for start, side, size in zip(corner, sides, shape, strict=True)
+        )
+
+
 USE_COPY = "export it with --copy"
 
 
@@ -84,7 +116,8 @@ def frame_references(source: LevelSource, layout: LevelLayout) -> FrameReference
         raise UnsupportedFeature(f"{source.path}: files of a web server cannot be referenced: {USE_COPY}")
     if layout.is_stitched:
         raise UnsupportedFeature(f"{source.path}: a picture put together from tiles has no references: {USE_COPY}")
-    if layout.shape[len(layout.outer) :] != (layout.frame_shape or source.frame_array().frame_shape):
+    array = source.frame_array()
+    if layout.shape[len(layout.outer) :] != (layout.frame_shape or array.frame_shape):
         raise UnsupportedFeature(f"{source.path}: a part of the picture cannot be referenced: {USE_COPY}")
     return FrameReferences(source.reader, layout, source.frame_rows(layout))
 
@@ -100,33 +133,3 @@ def runs(positions: list[tuple[int, ...]]) -> list[tuple[tuple[int, ...], int]]:
                 continue
         found.append((position, 1))
     return found
-
-
-def block_shape(shape: Sequence[int], chunk: Sequence[int], max_items: int) -> tuple[int, ...]:
-    """The largest block of at most `max_items` items that is made of complete chunks, the last axes filled first.
-
-    A block has at least one chunk, which may be larger than max_items. Sides are those of chunks, of several chunks, or
-    of the array.
-    """
-    sides = [min(side, size) for side, size in zip(chunk, shape, strict=True)]
-    for axis in reversed(range(len(shape))):
-        others = math.prod(side for at, side in enumerate(sides) if at != axis)
-        if others * shape[axis] <= max_items:
-            sides[axis] = shape[axis]
-            continue
-        if sides[axis]:
-            fitting = max_items // others // sides[axis]
-            sides[axis] *= max(1, fitting)
-        break
-    return tuple(sides)
-
-
-def cut(shape: Sequence[int], sides: Sequence[int]) -> Iterator[Box]:
-    """The blocks with these sides that cover an array of `shape`, last axis fastest; at the end they are smaller."""
-    if not all(shape):
-        return
-    starts = (range(0, size, side) for size, side in zip(shape, sides, strict=True))
-    for corner in itertools.product(*starts):
-        yield tuple(
-            range(start, min(start + side, size)) for start, side, size in zip(corner, sides, shape, strict=True)
-        )

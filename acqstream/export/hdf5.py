@@ -1,12 +1,12 @@
 """Writes an array into an HDF5 file, with copied pixels or with references to the frames in NDTiff stacks.
 
 By reference, `/frames/00000`, `/frames/00001` ... are datasets with external storage: the bytes of up to 2,000 frames,
-each a segment of a stack. `/image` is a virtual dataset over them. Sources: HDF5 File Format Specification 3.0,
-IV.A.2.h (External Data Files message) and VII (virtual datasets).
+each a segment of a stack. `/image` is a virtual dataset over them. Dimension scales, coordinates and metadata are as
+the netCDF-4 data model has them: h5py finds scales, and xarray and netCDF tools variables and coordinates.
 
-Dimension scales, coordinates and metadata are those of the netCDF-4 data model: h5py finds scales, and xarray and
-netCDF tools variables and coordinates. Sources: HDF5 Dimension Scale Specification 1.0; netCDF-4 file format ("Creating
-netCDF-4 files with HDF5"); CF conventions, section 5 ("coordinates").
+Sources: HDF5 File Format Specification 3.0, IV.A.2.h (External Data Files message) and VII (virtual datasets); HDF5
+Dimension Scale Specification 1.0; netCDF-4 file format ("Creating netCDF-4 files with HDF5"); CF conventions, section 5
+("coordinates").
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ IMAGE, METADATA, SUMMARY, FRAMES = "image", "metadata", "summary_metadata", "fra
 _OWN_NAMES = frozenset({IMAGE, METADATA, SUMMARY, FRAMES})
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. %9d"  # text of the netCDF-4 file format
 _NO_TIME = np.int64(-(2**63))  # numpy's NaT
-_MAX_EMPTY = 8  # places for each frame, above which columns have an item for each frame
+_MAX_EMPTY = 8  # positions for each frame, above which columns have an item for each frame
 _MAX_COLUMNS = 200  # of numbers in the metadata of frames
 _MAX_ATTRIBUTE_BYTES = 32 * 1024  # an object header has at most 64 KiB
 
@@ -102,8 +102,8 @@ def write_metadata(
 
     Capture times are exact: int64 with the attributes `units` and `_FillValue`, as the CF conventions have them.
     frames: position along the outer axes and metadata of each frame. The shape is that of the outer axes; where few of
-    their places have a frame, the datasets have an item for each frame, and `positions` has its places along the axes.
-    Return the number of keys; the first 200 become datasets.
+    their positions have a frame, the datasets have an item for each frame, and `positions` has its indices along the
+    axes. Return the number of keys; the first 200 become datasets.
     """
     shape = array.shape[: len(array.outer)]
     positions: list[tuple[int, ...]] = []
@@ -212,8 +212,8 @@ class Hdf5Writer:
         sides = block_shape(array.shape, chunk, max_bytes // itemsize)
         total = -(-array.size // max(1, int(np.prod(sides))))
         for number, box in enumerate(cut(array.shape, sides)):
-            place = tuple(slice(side.start, side.stop) for side in box)
-            block = array[place]
+            region = tuple(slice(side.start, side.stop) for side in box)
+            block = array[region]
             for inner in cut(block.shape, options.get("chunks", block.shape)) if block.any() else ():
                 part = block[tuple(slice(side.start, side.stop) for side in inner)]
                 if part.any():

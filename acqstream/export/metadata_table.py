@@ -15,8 +15,7 @@ from acqstream.description.stage import stage_reading
 from acqstream.errors import ConfigError, UnsupportedFeature
 from acqstream.frames.frame_region import FrameLevel
 from acqstream.model.axes import AxisValue
-from acqstream.model.finite_number import finite_number
-from acqstream.model.metadata import AXES_KEY
+from acqstream.model.metadata import AXES_KEY, finite_number
 from acqstream.storage.files.new_file import NewFile
 
 _PARQUET, _CSV = ".parquet", ".csv"
@@ -123,9 +122,9 @@ class MetadataTable:
         time_s = seen.time_s
         if self._begin_s is not None:
             time_s = None if seen.capture_s is None else round(seen.capture_s - self._begin_s, 9)
-        places = {"stage_x_um": seen.x_um, "stage_y_um": seen.y_um, "stage_z_um": seen.z_um}
+        stage = {"stage_x_um": seen.x_um, "stage_y_um": seen.y_um, "stage_z_um": seen.z_um}
         camera = next((metadata[name] for name in _CAMERA_KEYS if metadata.get(name)), None)
-        return {"time_s": time_s, "exposure_ms": seen.exposure_ms, **places, _CAMERA: camera}
+        return {"time_s": time_s, "exposure_ms": seen.exposure_ms, **stage, _CAMERA: camera}
 
     def _frames(self) -> Iterator[tuple[Mapping[str, AxisValue], Mapping[str, Any]]]:
         """Axes and metadata of the frames, in order of arrival."""

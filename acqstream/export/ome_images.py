@@ -1,4 +1,4 @@
-"""The images of an export as OME and ImageJ have them: axes, names, colours, sizes, stage positions; their OME-XML.
+"""Outer axes as images with time, channel and z: their names, sizes, positions and colours, and the OME-XML of a file.
 
 Source: OME data model, schema 2016-06; OME-TIFF specification, "Storage of planes" (TiffData) and "Sub-resolutions".
 """
@@ -22,7 +22,7 @@ from acqstream.description.image_positions import IMAGE_AXES, position_names
 from acqstream.description.space import S_BY_UNIT, UM, UM_BY_UNIT, Place
 from acqstream.description.stage import StageReading, stage_reading
 from acqstream.errors import UnsupportedFeature
-from acqstream.formats.ome_zarr.wells import find_wells, row_number
+from acqstream.formats.ome_zarr.metadata import find_wells, row_number
 from acqstream.model.axes import POSITION, TILE_AXES, AxisValue
 
 _ROLES = {"time": "T", "t": "T", "channel": "C", "c": "C", "z": "Z"}
@@ -108,7 +108,7 @@ class OmePlane:
 
 @dataclass(frozen=True, slots=True)
 class OmeImage:
-    """An image of `size_t` x `size_z` planes per channel. place is that of the stage, (x, y, z) in um.
+    """An image of `size_t` x `size_z` planes per channel. stage is the position of the stage, (x, y, z) in um.
 
     pages: number of the page of each plane, in the order t, c, z. well is a path such as "A/1"; planes are those with
     something to say; date is ISO 8601; steps are those of the image alone, as in `OmePixels`.
@@ -116,7 +116,7 @@ class OmeImage:
 
     name: str
     pages: Sequence[int]
-    place: tuple[float | None, ...] = (None, None, None)
+    stage: tuple[float | None, ...] = (None, None, None)
     well: str = ""
     planes: Sequence[OmePlane] = ()
     date: str = ""
@@ -171,9 +171,9 @@ def _add_image(root: ET.Element, number: int, image: OmeImage, pixels: OmePixels
     element = ET.SubElement(root, "Image", {"ID": f"Image:{number}", "Name": _plain(image.name)})
     if image.date:
         ET.SubElement(element, "AcquisitionDate").text = image.date
-    place = _positions(image.place, "")
-    if place:
-        ET.SubElement(element, "StageLabel", {"Name": _plain(image.name), **place})
+    position = _positions(image.stage, "")
+    if position:
+        ET.SubElement(element, "StageLabel", {"Name": _plain(image.name), **position})
     samples = pixels.shape[2] if len(pixels.shape) > 2 else 1
     attributes = {
         "ID": f"Pixels:{number}",
@@ -201,12 +201,12 @@ def _add_image(root: ET.Element, number: int, image: OmeImage, pixels: OmePixels
         color = {"Color": _color(channel.color)} if samples == 1 else {}  # with one, ImageJ shows RGB in grey
         identity = {"ID": f"Channel:{number}:{at}", "SamplesPerPixel": str(samples)}
         ET.SubElement(element, "Channel", {**identity, **color, **names})
-    for first, page, count in _runs(image.pages):  # planes without a frame share a page
+    for first, page, count in _page_runs(image.pages):  # planes without a frame share a page
         line, of_z = divmod(first, pixels.size_z)
         of_time, of_channel = divmod(line, len(pixels.channels))
         data = {"FirstT": of_time, "FirstC": of_channel * samples, "FirstZ": of_z, "IFD": page, "PlaneCount": count}
         ET.SubElement(element, "TiffData", {name: str(value) for name, value in data.items()})
-    for plane in image.planes or ([OmePlane((0, 0, 0), image.place)] if place else []):
+    for plane in image.planes or ([OmePlane((0, 0, 0), image.stage)] if position else []):
         said = _positions(plane.stage, "Position")
         for name, seconds in (("DeltaT", plane.delta_s), ("ExposureTime", plane.exposure_s)):
             if seconds is not None:
@@ -215,7 +215,7 @@ def _add_image(root: ET.Element, number: int, image: OmeImage, pixels: OmePixels
         ET.SubElement(element, "Plane", {"TheZ": z, "TheC": c, "TheT": t, **said})
 
 
-def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+def _page_runs(pages: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """Runs of pages that follow each other: first plane, its page, number of pages."""
     first = 0
     for at in range(1, len(pages) + 1):
@@ -225,7 +225,7 @@ def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 
 
 def _positions(stage: Sequence[float | None], prefix: str) -> dict[str, str]:
-    """Attributes of a place on the stage. A unit is always written: that of OME's default is no length."""
+    """Attributes of a stage position. A unit is always written: that of OME's default is no length."""
     known = [(axis, um) for axis, um in zip("XYZ", stage, strict=True) if um is not None]
     return {
         name: value
@@ -243,8 +243,8 @@ def _add_plate(root: ET.Element, images: Sequence[OmeImage]) -> None:
         well = wells.get(image.well)
         if well is None:
             row, column = image.well.split("/")
-            place = {"Row": str(row_number(row)), "Column": str(int(column) - 1)}
-            well = wells[image.well] = ET.SubElement(plate, "Well", {"ID": f"Well:0:{len(wells)}", **place})
+            index = {"Row": str(row_number(row)), "Column": str(int(column) - 1)}
+            well = wells[image.well] = ET.SubElement(plate, "Well", {"ID": f"Well:0:{len(wells)}", **index})
         site = counts[image.well] = counts.get(image.well, -1) + 1
         identity = f"WellSample:0:{list(wells).index(image.well)}:{site}"
         sample = ET.SubElement(well, "WellSample", {"ID": identity, "Index": str(number)})
@@ -303,16 +303,16 @@ def ome_pixels(dataset: Dataset, array: LevelArray, grid: ImageGrid) -> OmePixel
 
 
 def ome_images(dataset: Dataset, array: LevelArray, grid: ImageGrid) -> list[OmeImage]:
-    """An image for each place on the axes that count images, named after it. Names of wells make a plate.
+    """An image for each index on the axes that count images, named after it. Names of wells make a plate.
 
-    Frames say themselves when they were taken and where; of other arrays the place of the image is known.
+    Frames say themselves when they were taken and where; of other arrays the stage position of the image is known.
     """
     readings = [(at, stage_reading(meta)) for at, meta in dataset.levels[0].source.metadata(array.layout)]
     planes, begin_s = _planes(readings, array, grid)
     pages = _pages(grid, {at for at, _ in readings})
     axis = next((axis for axis in grid.image_axes if axis.name == POSITION), None)
     names = {} if axis is None else _position_names(dataset, axis)
-    places = _places(dataset, array)
+    stages = _stage_positions(dataset, array)
     wells = dict(zip(names, find_wells(list(names.values()), dataset.summary_metadata), strict=False))
     images = []
     for at in grid.images():
@@ -328,8 +328,8 @@ def ome_images(dataset: Dataset, array: LevelArray, grid: ImageGrid) -> list[Ome
         if own_planes:
             images.append(OmeImage(name, pages[at], own_planes[0].stage, well, own_planes, _date(begin_s), steps))
             continue
-        place = places.get(position) if TILE_AXES.isdisjoint(tile) else dataset.levels[0].place_of(**tile)
-        images.append(OmeImage(name, pages[at], _middle(place, dataset, array), well, steps=steps))
+        stage = stages.get(position) if TILE_AXES.isdisjoint(tile) else dataset.levels[0].place_of(**tile)
+        images.append(OmeImage(name, pages[at], _middle(stage, dataset, array), well, steps=steps))
     return images
 
 
@@ -364,10 +364,10 @@ def _planes(
         if delta_s is None and seen.capture_s is not None and begin_s is not None:
             delta_s = round(seen.capture_s - begin_s, 9)
         exposure_s = None if seen.exposure_ms is None else seen.exposure_ms / 1000
-        t, c, z = (0 if number is None else at[number] for number in roles)
+        t, c, z = (0 if axis is None else at[axis] for axis in roles)
         plane = OmePlane((t, c, z), (seen.x_um, seen.y_um, seen.z_um), delta_s, exposure_s)
         if plane != OmePlane(plane.at):
-            found.setdefault(tuple(at[number] for number in image_axes), []).append(plane)
+            found.setdefault(tuple(at[axis] for axis in image_axes), []).append(plane)
     return found, begin_s
 
 
@@ -377,16 +377,16 @@ def _date(capture_s: float | None) -> str:
     return datetime.fromtimestamp(capture_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _middle(place: Place | None, dataset: Dataset, array: LevelArray) -> tuple[float | None, ...]:
+def _middle(stage: Place | None, dataset: Dataset, array: LevelArray) -> tuple[float | None, ...]:
     """(x, y, z) of the middle of an image whose first item lies at (z, y, x)."""
-    if place is None:
+    if stage is None:
         return (None, None, None)
     source, (height, width) = dataset.levels[0].source, array.shape[len(array.outer) :][:2]
     y, x = ((count - 1) / 2 * source.spacing(name).step for count, name in ((height, Y), (width, X)))
-    return round(place[2] + x, 6), round(place[1] + y, 6), place[0]
+    return round(stage[2] + x, 6), round(stage[1] + y, 6), stage[0]
 
 
-def _places(dataset: Dataset, array: LevelArray) -> dict[AxisValue | None, Place]:
+def _stage_positions(dataset: Dataset, array: LevelArray) -> dict[AxisValue | None, Place]:
     """Places of the first pixels of `array` by value of `position`; of None for a dataset without positions."""
     level = dataset.levels[0]
     z, y, x = (level.source.spacing(name) for name in (Z, Y, X))
@@ -397,12 +397,12 @@ def _places(dataset: Dataset, array: LevelArray) -> dict[AxisValue | None, Place
     first_y, first_x = (first * step for first, step in zip(array.layout.origin, (y.step, x.step), strict=True))
     values = level.axis_values().get(POSITION)
     found: dict[AxisValue | None, Place | None] = dict(zip(values or (), level.places, strict=False))
-    if values is None and any(spacing.start for spacing in (z, y, x)):  # 0 where the place on the stage is unknown
+    if values is None and any(spacing.start for spacing in (z, y, x)):  # 0 where the position of the stage is unknown
         found[None] = (z.start if z.unit == UM else 0.0, y.start, x.start)
     return {
-        value: (place[0] + first_z, place[1] + first_y, place[2] + first_x)
-        for value, place in found.items()
-        if place is not None
+        value: (stage[0] + first_z, stage[1] + first_y, stage[2] + first_x)
+        for value, stage in found.items()
+        if stage is not None
     }
 
 

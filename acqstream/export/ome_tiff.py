@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream import __version__
-from acqstream.codecs import gzip, zstd
+from acqstream.codecs import gzip
+from acqstream.codecs.streams import encode_zstd
 from acqstream.export.ome_images import ImageGrid, OmeImage, OmePixels, ome_xml
 from acqstream.export.plane_levels import PlaneLevels
 from acqstream.storage.files.new_file import NewFile
@@ -42,7 +43,7 @@ class TileEncoder:
         if self.compression == "zlib":
             return gzip.encode(data, zlib=True)
         if self.compression == "zstd":
-            return zstd.encode(data)
+            return encode_zstd(data)
         return bytes(data)
 
 

@@ -19,7 +19,7 @@ from acqstream.description.image_positions import IMAGE_AXES, NO_PLACES, ImagePl
 from acqstream.description.space import MAX_COORDINATES, Coordinates, OwnSpacing, Place, StageAxes
 from acqstream.model.axes import POSITION
 from acqstream.model.fields import Fields
-from acqstream.model.finite_number import finite_number
+from acqstream.model.metadata import finite_number
 
 _COLOR = re.compile("#[0-9a-f]{6}")
 _MAX_BITS = 16

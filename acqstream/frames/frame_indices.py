@@ -63,10 +63,7 @@ class FramePlaces:
                     if not places.is_home(at):
                         break
                     continue
-                value = places.value(at)
-                if value is None:
-                    break
-                key[name] = value
+                key[name] = places.value(at)
             else:
                 yield key
 
@@ -79,22 +76,17 @@ class FramePlaces:
         return {name: names for name, places in self._axes.items() if (names := places.names())}
 
     def shown_axes(self) -> tuple[str, ...]:
-        """Return the axes that readers show, slowest first: those that frames have, then those of the pixels.
-
-        Empty where readers show what is stored: the mirror of an old plan.
-        """
-        if self._plan.order is None:
-            return ()
+        """Return the axes that readers show, slowest first: those that frames have, then those of the pixels."""
         seen = {name for kind in self._kinds for name in kind}
         shown = [name for name in self._plan.order if name in seen]
         return (*shown, *PICTURE_AXES[: len(self._plan.frame_shape)])
 
     def axis_values(self) -> Mapping[str, Sequence[AxisValue | None]]:
-        """Return the value of each place by axis, None for places without frames; empty for mirrors of old plans."""
+        """Return the value of each place by axis, None for places without frames."""
         return {name: self._axes[name].listed() for name in self.shown_axes() if name in self._axes}
 
     def values_along(self, name: str) -> Sequence[AxisValue | None]:
-        """Return the value of each place of an axis, also of an old plan; empty for an axis that it has not."""
+        """Return the value of each place of an axis; empty for an axis that it has not."""
         return self._axes[name].listed() if name in self._axes else ()
 
     def with_values(self, levels: Sequence[ArraySpec]) -> tuple[ArraySpec, ...]:
@@ -105,7 +97,7 @@ class FramePlaces:
     def out_of_order(self) -> str:
         """Why frames do not lie in the order of their values, "" if they do."""
         axes = [name for name, places in self._axes.items() if not places.is_ordered]
-        if not axes or self._plan.order is None:
+        if not axes:
             return ""
         return f"frames came along {axes[0]} whose places were taken: declare `start` and `size` of the axis"
 
@@ -114,8 +106,8 @@ class FramePlaces:
         """The axes of the plan."""
         return self._names
 
-    def value_at(self, name: str, at: int) -> AxisValue | None:
-        """Return the value of frames at a place; None where only frames without this axis may lie."""
+    def value_at(self, name: str, at: int) -> AxisValue:
+        """Return the value of frames at a place."""
         return self._axes[name].value(at)
 
     def index(self, name: str, value: AxisValue) -> int | None:

@@ -18,7 +18,7 @@ from acqstream.arrays.array_plan import ArrayPlan, announced_size, growing_axis,
 from acqstream.arrays.frame_array import FrameArray, axis_plans, frame_array
 from acqstream.arrays.mosaic import Canvas, Side
 from acqstream.errors import DatasetError
-from acqstream.formats.ndtiff.columns import GrowingArray
+from acqstream.formats.ndtiff.frame_table import GrowingArray
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.frames.frame_indices import FramePlaces
 from acqstream.model.axes import COLUMN, ROW, TILE_AXES, AxisValue
@@ -210,11 +210,10 @@ class _Epoch:
         if is_final or axis is None:
             return tuple(seen.values())
         last = seen[axis] - 1
-        value = self.places.value_at(axis, last)
         needed = 1 if mosaic is None else self._tiles_of(mosaic)
         for name, size in seen.items():
             needed *= 1 if name == axis else max(size, planned[name])
-        came = 0 if value is None else self._reader.history.count_keys(axis, value, count)
+        came = self._reader.history.count_keys(axis, self.places.value_at(axis, last), count)
         return tuple(announced_size(size, came, needed) if name == axis else size for name, size in seen.items())
 
     def _canvas(self, count: int) -> Canvas | None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.grid import kernels
-from acqstream.grid.scratch import Scratch
+from acqstream.grid.kernels import Scratch
 
 _LONG_BYTES = 8  # of integers whose sums take more than 64 bits
 _WIDE: dict[str, np.dtype[Any]] = {"f": np.dtype(np.float64), "c": np.dtype(np.complex128)}  # by kind of items

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.grid import kernels
-from acqstream.grid.scratch import Scratch
+from acqstream.grid.kernels import Scratch
 
 _BLOCK_BYTES = 256 * 2**10  # of source pixels: with the scratch it stays in the processor's cache
 _WIDER: dict[np.dtype[Any], np.dtype[Any]] = {np.dtype("<u2"): np.dtype("<u4"), np.dtype("u1"): np.dtype("<u2")}

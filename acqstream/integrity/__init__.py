@@ -1,1 +1,4 @@
-"""Proof and repair of datasets: recover after a crash, verify, rebuild an index."""
+"""Facts of a dataset (pages, entries, records), and four verdicts on them: check, recover, repair, verify.
+
+The check of the format is `formats.ndtiff.check`; the journal is read by `log.journal_file`.
+"""

@@ -8,23 +8,25 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from acqstream.errors import StorageError
-from acqstream.formats.ndtiff.layout import NDTiffLayout, index_pixel_type
-from acqstream.formats.ndtiff.placement import Page
+from acqstream.formats.ndtiff.layout import NDTiffLayout, Page, Pages, index_pixel_type
 from acqstream.log import journal
 from acqstream.log.group import Gap, Group
-from acqstream.log.growing_journal import GrowingJournal
+from acqstream.log.journal import MAX_UNFORCED_BYTES, MAX_UNFORCED_ENTRIES
 from acqstream.log.space_gate import SpaceGate
 from acqstream.log.stacks import Stack, Stacks
 from acqstream.log.threads import make_thread
-from acqstream.log.unforced import UnforcedTail
 from acqstream.model.acquisition_spec import DurabilityMode
 from acqstream.storage.files.append_file import AppendFile
 
 PREPARE_AT_SHARE = 0.7  # of a stack file's limit
+
+_FORCE_AT_ENTRIES = MAX_UNFORCED_ENTRIES // 2  # the remainder is for one batch
+_FORCE_AT_BYTES = MAX_UNFORCED_BYTES // 2
 
 
 @dataclass(slots=True)
@@ -67,7 +69,7 @@ class Committer:
         self,
         name: str,
         *,
-        files: tuple[GrowingJournal, AppendFile],
+        files: tuple[AppendFile, AppendFile],
         stacks: Stacks,
         layout: Callable[[], NDTiffLayout],
         durability: DurabilityMode,
@@ -266,3 +268,37 @@ def _last_page(groups: Sequence[Group]) -> Page | None:
             if position not in group.refused:
                 return pages[position]
     return None
+
+
+class UnforcedTail:
+    """Decides when journal and index are forced. Used by the committing thread only.
+
+    has_gap: the journal has a gap that is not forced.
+    """
+
+    def __init__(self, durability: DurabilityMode) -> None:
+        self._durability = durability
+        self.has_gap = False
+        self.reset()
+
+    def reset(self) -> None:
+        """All was forced now."""
+        self._entries = self._pixel_bytes = 0
+        self._forced_at_s = time.monotonic()
+
+    def add(self, pages: Sequence[Pages]) -> None:
+        """The index entries of these pages were written."""
+        self._entries += sum(map(len, pages))
+        self._pixel_bytes += sum(group.frames.payload_bytes for group in pages)
+
+    @property
+    def must_be_forced(self) -> bool:
+        """Return True if the durability demands it, or if recovery could not read more unforced entries."""
+        is_large = self._entries >= _FORCE_AT_ENTRIES or self._pixel_bytes >= _FORCE_AT_BYTES
+        return self._durability == "batch" or is_large
+
+    def due_in_s(self) -> float | None:
+        """Seconds until it has to be forced; None if only a batch or the end forces it."""
+        if not isinstance(self._durability, int | float):
+            return None
+        return max(0.0, self._forced_at_s + self._durability - time.monotonic())

@@ -1,4 +1,4 @@
-"""The point where an interrupted dataset is resumed, read from its folder after recovery.
+"""Resuming an interrupted dataset: where the log continues after recovery, and which axes its producer may skip.
 
 The next frame goes to a new stack file, with the number after the last one in the journal.
 """
@@ -9,7 +9,7 @@ import itertools
 import os
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,19 +18,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset
-from acqstream.formats.ndtiff.index import read_entries
-from acqstream.formats.ndtiff.layout import INDEX_NAME, NDTiffLayout
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME, MAX_ENTRY_BYTES, parse_entries, read_entries
+from acqstream.formats.ndtiff.layout import NDTiffLayout
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
 from acqstream.log import journal
-from acqstream.log.axis_kinds import AxisKinds
-from acqstream.log.frame_keys import FrameKeys
+from acqstream.log.frame_keys import AxisKinds, FrameKeys
 from acqstream.log.journal_file import read_journal
-from acqstream.log.receipt_counts import ReceiptCounts
+from acqstream.log.receipt_facts import ReceiptCounts
 from acqstream.log.state_file import MAX_GAPS_NOTED
+from acqstream.model.axes import AxisValue
 from acqstream.model.receipt import MissingFrames
 from acqstream.storage.files.read_file import ReadFile
 
 _LOST_REASON = "skipped or refused before the writer was interrupted"
+
+MAX_KEYS = 1024  # some 5 ms of the daemon's loop
+PAGE_BYTES = 2 * MAX_ENTRY_BYTES  # at least one entry, and less than a message's header may hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +149,22 @@ def next_stack_number(folder: str, layout: NDTiffLayout) -> int:
     stack = re.compile(stem + r"(?:_([0-9]+))?\.tif(?:\..*)?")
     matches = [stack.fullmatch(name) for name in os.listdir(folder)]
     return 1 + max((int(match[1] or 0) for match in matches if match), default=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPage:
+    """keys are axes of frames in order of arrival; the page after this one begins at byte `next` of the index."""
+
+    keys: tuple[Mapping[str, AxisValue], ...]
+    next: int
+
+
+def read_key_page(index_path: str, at: int) -> KeyPage:
+    """The entries from byte `at` on, at most MAX_KEYS; empty at the end. Raises StorageError or CorruptDataset."""
+    file = ReadFile(Path(index_path))
+    try:
+        data = file.read(at, PAGE_BYTES)
+    finally:
+        file.close()
+    entries = parse_entries(data, index_path, at, limit=MAX_KEYS)
+    return KeyPage(tuple(entries.axes), at + entries.consumed)

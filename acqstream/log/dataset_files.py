@@ -1,18 +1,20 @@
-"""The log's own small files in a dataset's folder: journal, index, state, receipt."""
+"""The log's own small files in a dataset's folder: journal, index, state, receipt, display settings."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import os
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from acqstream.errors import DatasetExists, StorageError
-from acqstream.formats.ndtiff.layout import INDEX_NAME, NDTiffLayout
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
+from acqstream.formats.ndtiff.layout import DISPLAY_SETTINGS_NAME, NDTiffLayout, display_settings_bytes
 from acqstream.log import journal
 from acqstream.log.continuation import Continuation, next_stack_number, read_continuation
 from acqstream.log.frame_keys import FrameKeys
-from acqstream.log.growing_journal import GrowingJournal
-from acqstream.log.state_file import RECEIPT_NAME, DatasetState, remove_receipt, write_state
+from acqstream.log.state_file import RECEIPT_NAME, DatasetState, remove_file, write_state
 from acqstream.model.metadata import dump_ascii
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.model.state import AcquisitionState
@@ -25,7 +27,7 @@ class DatasetFiles:
     """Journal and index, held open and locked until `close`. Made by `create` or `open`."""
 
     def __init__(
-        self, disk: Disk, folder: str, state: DatasetState, *, journal_file: GrowingJournal, index_file: AppendFile
+        self, disk: Disk, folder: str, state: DatasetState, *, journal_file: AppendFile, index_file: AppendFile
     ) -> None:
         self._disk = disk
         self._folder = folder
@@ -43,10 +45,7 @@ class DatasetFiles:
         _make_folder(disk, folder)
         stack_folder = state.stack_folder(folder)
         with contextlib.ExitStack() as undo:
-            journal_file = GrowingJournal(disk, os.path.join(folder, journal.JOURNAL_NAME), create=True)
-            journal_file.dataset_id = state.dataset_id
-            undo.callback(journal_file.close)
-            journal_file.lock()
+            journal_file = _locked_journal(disk, folder, undo, create=True)
             journal_file.append(journal.encode_journal_header(state.dataset_id, clean=False))
             journal_file.sync()
             if stack_folder != folder:
@@ -69,10 +68,7 @@ class DatasetFiles:
         writes it, CorruptDataset or StorageError.
         """
         with contextlib.ExitStack() as undo:
-            journal_file = GrowingJournal(disk, os.path.join(folder, journal.JOURNAL_NAME), create=False)
-            journal_file.dataset_id = state.dataset_id
-            undo.callback(journal_file.close)
-            journal_file.lock()
+            journal_file = _locked_journal(disk, folder, undo, create=False)
             stack_folder = state.stack_folder(folder)
             continuation = read_continuation(folder, stack_folder, layout, gaps=state.gaps, keys=keys)
             journal_file.end = continuation.journal_end
@@ -83,13 +79,15 @@ class DatasetFiles:
             request = {**state.request, "summary": continuation.summary} if continuation.summary else state.request
             running = dataclasses.replace(state, state=AcquisitionState.RUNNING, reason="", request=request)
             write_state(disk, folder, running)  # first: recovery mends the rest, if this is cut short
-            journal_file.mark(clean=False)
+            # A header of the newest version: records of older ones are valid there.
+            journal_file.rewrite(0, journal.encode_journal_header(state.dataset_id, clean=False))
             journal_file.sync()
-            remove_receipt(disk, folder)
+            # Of a close or resumption that was cut short: an interrupted dataset has no receipt.
+            remove_file(disk, os.path.join(folder, RECEIPT_NAME))
             if not continuation.stack_header:
                 # They kept the summary of a dataset without frames; frame 0 starts new ones.
                 for number in range(next_stack_number(stack_folder, layout)):
-                    _unlink(disk, os.path.join(stack_folder, layout.stack_name(number)))
+                    remove_file(disk, os.path.join(stack_folder, layout.stack_name(number)))
             undo.pop_all()
             files = DatasetFiles(disk, folder, running, journal_file=journal_file, index_file=index_file)
             return files, continuation
@@ -119,7 +117,7 @@ class DatasetFiles:
         final = dataclasses.replace(self._state, state=state, reason=receipt.reason, gaps=gaps)
         write_state(self._disk, self._folder, final)
         if receipt.is_forced:
-            self.journal.mark(clean=True)
+            self.journal.rewrite(0, journal.encode_journal_header(self._state.dataset_id, clean=True))
             if self.journal.sync_error is None:
                 self.journal.sync()
 
@@ -136,6 +134,13 @@ class DatasetFiles:
                 raise StorageError.wrap(error, self.journal.path, "cannot close") from error
 
 
+def _locked_journal(disk: Disk, folder: str, undo: contextlib.ExitStack, *, create: bool) -> AppendFile:
+    file = AppendFile(disk, os.path.join(folder, journal.JOURNAL_NAME), create=create)
+    undo.callback(file.close)
+    file.lock()
+    return file
+
+
 def _make_folder(disk: Disk, folder: str) -> None:
     try:
         disk.mkdir(folder)
@@ -145,11 +150,23 @@ def _make_folder(disk: Disk, folder: str) -> None:
         raise StorageError.wrap(error, folder, "cannot create the dataset's folder") from error
 
 
-def _unlink(disk: Disk, path: str) -> None:
-    """Remove a file that may be there."""
-    try:
-        disk.unlink(path)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StorageError.wrap(error, path, "cannot remove") from error
+class DisplayFile:
+    """The display settings beside the stacks: the last ones count, and trouble with them harms no frame.
+
+    attempt does what may fail, see `Finalizer`.
+    """
+
+    def __init__(self, disk: Disk, folder: str, attempt: Callable[[Callable[[], None]], None]) -> None:
+        self._disk = disk
+        self._path = os.path.join(folder, DISPLAY_SETTINGS_NAME)
+        self._attempt = attempt
+        self._content: bytes | None = None
+
+    def set(self, settings: Mapping[str, Any]) -> None:
+        """Set the settings that `write` writes. Raises ProtocolError if it cannot be JSON."""
+        self._content = display_settings_bytes(settings)
+
+    def write(self) -> None:
+        """Replace the file, if there is something to write."""
+        if (content := self._content) is not None:
+            self._attempt(lambda: replace_file(self._disk, self._path, content))

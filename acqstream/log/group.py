@@ -7,8 +7,7 @@ from collections.abc import Callable, MutableSequence, Sequence
 from dataclasses import dataclass, field
 
 from acqstream.errors import FrameRefused
-from acqstream.formats.ndtiff.layout import NDTiffLayout
-from acqstream.formats.ndtiff.placement import BLOCK_BYTES, Pages, Placement
+from acqstream.formats.ndtiff.layout import BLOCK_BYTES, NDTiffLayout, Pages, Placement
 from acqstream.log.ring import Span
 from acqstream.model.frame_header import FrameHeader
 

@@ -10,20 +10,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from acqstream.errors import FrameRefused
-from acqstream.formats.ndtiff.placement import BLOCK_BYTES, Placement
-from acqstream.log.axis_kinds import AxisKinds
+from acqstream.formats.ndtiff.layout import BLOCK_BYTES, Placement
 from acqstream.log.continuation import Continuation
-from acqstream.log.frame_keys import FrameKeys
+from acqstream.log.frame_keys import AxisKinds, FrameKeys
 from acqstream.log.group import Gap, Group
-from acqstream.log.open_group import OpenGroup
-from acqstream.log.placing import Placing
-from acqstream.log.recent_groups import GroupTable, address_of
-from acqstream.log.ring import Ring
-from acqstream.log.window import Window
-from acqstream.log.write_queue import WriteQueue
-from acqstream.model.cursors import Limit
-from acqstream.model.frame_header import MAX_NUMBER, FrameHeader
-from acqstream.model.frame_run import FrameRun
+from acqstream.log.group_builder import GroupBuilder, Placing
+from acqstream.log.recent_frames import GroupTable, address_of
+from acqstream.log.ring import Ring, Span
+from acqstream.model.frame_header import MAX_NUMBER, FrameHeader, FrameRun
+from acqstream.model.state import Limit
+
+MAX_FRAMES_IN_FLIGHT = 16384  # bounds what small frames cost in Python objects: about 1 KiB each
+_UNKNOWN_FRAME_SHARE = 0.5  # of the ring, granted before the first frame shows its real cost
+_BLIND_FRAME_BYTES = 4 * 2**20  # of the ring for each frame granted before: its metadata may be large
+_MIN_BLIND_FRAMES = 8
+_COST_DECAY = 0.98  # how fast an expensive frame is forgotten, per frame
+_STOP_BESIDE = 1 / 4  # of the ring: with more memory beside it the window stays closed
+_MAX_BESIDE = 2  # rings: with more memory beside them no frame is taken
 
 
 class Intake:
@@ -48,7 +51,6 @@ class Intake:
         self.placing = placing
         self.ring = ring
         self.window = Window(ring)
-        self.queue = WriteQueue(ring, table)
         self.received = 0
         self.received_payload_bytes = 0
         self.received_frames = 0
@@ -57,7 +59,7 @@ class Intake:
         self._keys = keys
         self._kinds = AxisKinds()
         self._on_closed = on_closed
-        self._open = OpenGroup(placing, ring, self._add_closed)
+        self._groups = GroupBuilder(placing, ring, self._note_closed, table)
 
     # The life of the run.
 
@@ -105,7 +107,7 @@ class Intake:
             frames = FrameRun.of([header])
             self._check(header)
             try:
-                return Slot(self, *self._open.reserve(self._open.place(self._kinds.in_order(frames))))
+                return Slot(self, *self._groups.reserve(self._groups.place(self._kinds.in_order(frames))))
             except BaseException:
                 self._give_back(frames)
                 raise
@@ -120,12 +122,12 @@ class Intake:
             frames = FrameRun.of([header])
             self._check(header)
             try:
-                placement = self._open.place(self._kinds.in_order(frames))
+                placement = self._groups.place(self._kinds.in_order(frames))
                 # Only the producer's checksum shows a change of the pixels before or after the write.
                 if not (placement.packed or header.checksum is None or address_of(pixels) % BLOCK_BYTES):
                     self._adopt(placement, pixels, release)
                     return
-                slot = Slot(self, *self._open.reserve(placement))
+                slot = Slot(self, *self._groups.reserve(placement))
             except BaseException:
                 self._give_back(frames)
                 raise
@@ -133,21 +135,21 @@ class Intake:
         release()
 
     def _adopt(self, placement: Placement, pixels: memoryview, release: Callable[[], None]) -> None:
-        self._open.close()
+        self._groups.close()
         tail = BLOCK_BYTES if len(pixels) % BLOCK_BYTES else 0
-        group = self._open.begin(placement.pixels - placement.group_start + tail)
+        group = self._groups.begin(placement.pixels - placement.group_start + tail)
         group.outside, group.let_go = pixels, release
         self.commit(group, placement)
 
     def commit(self, group: Group, placement: Placement) -> None:
         """Take a filled slot into its group."""
         with self.condition:
-            self._open.slot = None
+            self._groups.slot = None
             if self._has_ended:
                 return  # filled too late: the receipt counts it as not received
-            first = not self.has_frames or self._open.is_awaited
+            first = not self.has_frames or self._groups.is_awaited
             if group.let_go is not None:
-                self.queue.keep_outside(group)
+                self._groups.keep_outside(group)
             group.placements.append(placement)
             count = len(placement.frames)
             self.received += count
@@ -155,7 +157,7 @@ class Intake:
             self.received_payload_bytes += placement.frames.payload_bytes
             self.window.note_cost(group.span, placement)
             if not placement.packed:
-                self._open.close()
+                self._groups.close()
             elif first:
                 self.condition.notify_all()  # the writer sets its deadline
 
@@ -177,7 +179,7 @@ class Intake:
             slot = None
             try:
                 frames = self._kinds.in_order(frames)
-                place = self._open.reserve_run(frames) or self._open.reserve_run(frames)  # in a group of its own
+                place = self._groups.reserve_run(frames) or self._groups.reserve_run(frames)  # in a group of its own
                 slot = Slot(self, *place) if place is not None else None
             except FrameRefused:
                 pass
@@ -195,7 +197,7 @@ class Intake:
         """Forget frames that were admitted and whose place will not be filled."""
         if frames.number < self.received:
             return  # they were received before something else failed: the writer has them
-        self._open.give_back()
+        self._groups.give_back()
         self.condition.notify_all()
         self._kinds.forget(frames.number)
         if self._keys is not None:
@@ -208,8 +210,7 @@ class Intake:
             if number + count > MAX_NUMBER:
                 text = f"skip of {count} numbers from {number} on: frame numbers end at {MAX_NUMBER}"
                 raise FrameRefused(text, code="bad_header", number=number)
-            self._open.close()
-            self.queue.add_gap(Gap(number, count, reason, refused_bytes))
+            self._groups.add_gap(Gap(number, count, reason, refused_bytes))
             self.received += count
             self.received_payload_bytes += refused_bytes or 0
             self.condition.notify_all()
@@ -230,7 +231,7 @@ class Intake:
             raise FrameRefused(_duplicate(header), code="duplicate_axes", number=header.number)
 
     def _check_turn(self, number: int) -> None:
-        if self._open.slot is not None:
+        if self._groups.slot is not None:
             raise RuntimeError("the last slot was neither committed nor abandoned")
         if self.is_closing:
             raise FrameRefused("the acquisition is closing", code="closing", number=number)
@@ -242,31 +243,30 @@ class Intake:
     @property
     def has_frames(self) -> bool:
         """Frames wait in the open group or in closed ones. Under the lock."""
-        return self._open.has_frames or self.has_closed
+        return self._groups.has_frames or self.has_closed
 
     @property
     def has_closed(self) -> bool:
         """Groups or gaps are to be written. Gaps alone wait while the disk is full. Under the lock."""
-        return self.queue.is_ready(gaps_wait=self.window.is_held and not self.is_closing)
+        return self._groups.is_ready(gaps_wait=self.window.is_held and not self.is_closing)
 
     def pop_closed(self, max_bytes: int) -> list[Group | Gap]:
         """Remove what is to be written, until it reaches max_bytes. Under the lock."""
-        return self.queue.pop(max_bytes, gaps_wait=self.window.is_held and not self.is_closing)
+        return self._groups.pop(max_bytes, gaps_wait=self.window.is_held and not self.is_closing)
 
     def close_group(self) -> bool:
         """Hand the open group to the writer; False if a slot in it is not filled yet. Under the lock."""
-        return self._open.close()
+        return self._groups.close()
 
-    def _add_closed(self, group: Group) -> None:
+    def _note_closed(self, group: Group) -> None:
         if group.outside is None:
             self._on_closed(group)
-        self.queue.add(group)
         self.condition.notify_all()
 
     def release(self, groups: Sequence[Group | Gap], next_number: int) -> None:
         """Published: their memory may be used again."""
         with self.condition:
-            self.queue.release(groups, next_number)
+            self._groups.release(groups, next_number)
             self.window.released = next_number
             self.condition.notify_all()
 
@@ -274,7 +274,7 @@ class Intake:
         """The log has ended: frames that were not published are abandoned."""
         with self.condition:
             self._has_ended = True
-            self.queue.release_outside()
+            self._groups.release_outside()
 
 
 class Slot:
@@ -321,3 +321,72 @@ def _duplicate(header: FrameHeader) -> str:
     if not header.axes:
         return f"{text}; give each frame a place of its own, as put(image, time=i)"
     return f"{text}; give each frame axes of its own, or create the run with duplicates='replace'"
+
+
+class Window:
+    """The limit that a producer is granted. The intake calls it under its lock and is its only writer.
+
+    is_held: the limit stays where it is, because the disk is full. released is the frame number below which memory was
+    given back. stops counts the times that the window was closed
+    because too much memory lay beside the ring.
+    """
+
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
+        self.is_held = False
+        self.released = 0
+        self.stops = 0
+        self._is_stopped = False
+        self._cost_ratio = 0.0  # ring bytes per payload byte, from the last frames
+        self._frame_cost = 0.0  # ring bytes per frame, from the last frames
+        self._last_span_bytes = 0
+        self._limit = Limit(0, 0)
+
+    @property
+    def is_overfull(self) -> bool:
+        """So much memory lies beside the ring that no frame is taken."""
+        return self._ring.beside_bytes > self._ring.size_bytes * _MAX_BESIDE
+
+    def note_cost(self, span: Span, placement: Placement) -> None:
+        """Learn from frames that were received."""
+        payload = placement.frames.frame_bytes
+        if placement.packed:
+            cost = payload + 256 + max(map(len, placement.frames.metadata))
+        else:  # also outside: small frames, which are copied, may come next into the window that is granted now
+            cost = placement.group_end - placement.group_start
+        self._last_span_bytes = max(span.length, self._last_span_bytes // 2)
+        self._cost_ratio = max(cost / payload, self._cost_ratio * _COST_DECAY)
+        self._frame_cost = max(float(cost), self._frame_cost * _COST_DECAY)
+
+    def limit(self, received: int, received_payload_bytes: int) -> Limit:
+        """The right edge now; it never moves back."""
+        frames, granted = self._grant(is_empty=received == self.released)
+        number = min(received + frames, self.released + MAX_FRAMES_IN_FLIGHT)
+        payload = max(self._limit.payload_bytes, received_payload_bytes + granted)
+        self._limit = Limit(max(self._limit.number, number), payload)
+        return self._limit
+
+    def _grant(self, *, is_empty: bool) -> tuple[int, int]:
+        """Frames and payload bytes that may come besides those received."""
+        if self.is_held:
+            return 0, 0
+        ring = self._ring
+        was_stopped, self._is_stopped = self._is_stopped, ring.beside_bytes > ring.size_bytes * _STOP_BESIDE
+        if self._is_stopped:
+            self.stops += not was_stopped
+            return 0, 0
+        free = max(ring.size_bytes - ring.used_bytes - self._last_span_bytes, 0)
+        frames = int(free / self._frame_cost) if self._frame_cost else 0
+        payload = int(free / self._cost_ratio) if self._cost_ratio else 0
+        if is_empty:  # all is free: whatever may come must find a way in
+            frames = max(frames, ring.size_bytes // _BLIND_FRAME_BYTES, _MIN_BLIND_FRAMES)
+            payload = max(payload, int(ring.size_bytes * _UNKNOWN_FRAME_SHARE))
+        return frames, payload
+
+    def refusal(self, number: int) -> FrameRefused:
+        """The error for a frame that comes while the window is overfull."""
+        text = (
+            f"frame {number}: frames with far more metadata than those before take {self._ring.beside_bytes} bytes "
+            f"beside {self._ring.size_bytes} of memory; send more slowly, or less metadata"
+        )
+        return FrameRefused(text, code="limit_exceeded", number=number)

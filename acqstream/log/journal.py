@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset
-from acqstream.formats.ndtiff.placement import Pages
+from acqstream.formats.ndtiff.layout import Pages
 from acqstream.model.frame_header import MAX_NUMBER
 
 JOURNAL_NAME = "acqstream.journal"

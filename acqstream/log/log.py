@@ -20,20 +20,17 @@ from typing import Any
 
 from acqstream.errors import AcqStreamError, FrameRefused, WriterBehind
 from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES
-from acqstream.log.close_outcome import CloseRequest
-from acqstream.log.followers import NO_FOLLOWERS, Followers
+from acqstream.log.continuation import KeyPage, read_key_page
 from acqstream.log.intake import Slot
-from acqstream.log.metrics import LogMetrics
-from acqstream.log.recording import Recording
+from acqstream.log.log_thread import CloseRequest, LogThread
+from acqstream.log.receipt_facts import LogNotes, stall_text
+from acqstream.log.recent_frames import NO_FOLLOWERS, Followers
 from acqstream.log.space_gate import RETRY_S
 from acqstream.log.state_file import DatasetState
-from acqstream.log.stored_keys import KeyPage, read_key_page
 from acqstream.model.acquisition_spec import AcquisitionSpec
-from acqstream.model.cursors import Cursors, Limit
-from acqstream.model.frame_header import FrameHeader
-from acqstream.model.frame_run import FrameRun
+from acqstream.model.frame_header import FrameHeader, FrameRun
 from acqstream.model.receipt import Receipt, Status
-from acqstream.model.state import AcquisitionState
+from acqstream.model.state import AcquisitionState, Cursors, Limit
 from acqstream.storage.files.disk import Disk, LocalDisk
 
 
@@ -67,7 +64,7 @@ class Log:
     ) -> None:
         self.folder = os.fspath(folder)
         self.spec = spec
-        recording = self._recording = Recording(
+        self._parts = LogThread(
             self.folder,
             spec,
             memory=memory,
@@ -78,26 +75,20 @@ class Log:
             free_reserve=free_reserve,
             followers=followers,
         )
-        self.notes = recording.notes
-        self.metrics = LogMetrics(recording)
-        self._intake = recording.intake
-        self._gate = recording.gate
-        self._state = recording.state
-        self._counts = recording.counts
-        self._thread = recording.thread
-        self._thread.start()
+        self.metrics = LogMetrics(self._parts)
+        self._parts.thread.start()
 
     # The producer's side.
 
     def reserve(self, header: FrameHeader) -> Slot:
         """The next frame's place in the file image. Never blocks inside `limit()`. Raises FrameRefused, or `error`."""
         self._raise_error()
-        return self._intake.reserve(header)
+        return self._parts.intake.reserve(header)
 
     def reserve_run(self, frames: FrameRun) -> Slot | None:
         """One place for the pixels of several small frames, back to back; None if they must be reserved one by one."""
         self._raise_error()
-        return self._intake.reserve_run(frames)
+        return self._parts.intake.reserve_run(frames)
 
     def adopt(self, header: FrameHeader, pixels: memoryview, release: Callable[[], None] = _ignore) -> None:
         """Take the next frame as it lies in memory of the producer's: a large one is written from there, uncopied.
@@ -107,7 +98,7 @@ class Log:
         are packed, have no checksum, or do not start on a block of memory. Never blocks; raises as `reserve`.
         """
         self._raise_error()
-        self._intake.adopt(header, pixels, release)
+        self._parts.intake.adopt(header, pixels, release)
 
     def append(self, header: FrameHeader, pixels: Any, *, timeout_s: float = 10.0) -> None:
         """Copy one frame into the log, after a wait for memory if necessary.
@@ -117,39 +108,42 @@ class Log:
         """
         deadline = time.monotonic() + timeout_s
         self.wait_until_open(timeout_s)
-        with self._state.changed:
+        with self._parts.state.changed:
             while not self._has_room(header):
                 self._raise_error()
-                if not self._state.changed.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
-                    if self._gate.error is not None:
-                        raise self._gate.error
+                if (
+                    not self._parts.state.changed.wait(max(0.0, deadline - time.monotonic()))
+                    and time.monotonic() >= deadline
+                ):
+                    if self._parts.gate.error is not None:
+                        raise self._parts.gate.error
                     raise WriterBehind(f"frame {header.number}: the disk took nothing for {timeout_s} s")
         self.reserve(header).fill(memoryview(pixels).cast("B"))
 
     def skip(self, number: int, count: int, reason: str) -> None:
         """Declare frame numbers that will never come."""
         self._raise_error()
-        self._intake.skip(number, count, reason)
+        self._parts.intake.skip(number, count, reason)
 
     def refuse(self, error: FrameRefused, payload_bytes: int = 0) -> None:
         """Make the next frame a gap, for which another call has raised this error."""
         self._raise_error()
-        self._intake.skip(error.number, 1, self.notes.refuse(error).reason, refused_bytes=payload_bytes)
+        self._parts.intake.skip(error.number, 1, self.notes.refuse(error).reason, refused_bytes=payload_bytes)
 
     def patch_summary(self, summary: Mapping[str, Any], *, keeps: bool = False) -> Mapping[str, Any]:
         """Merge into the summary metadata; return the result. See `Placing.patch_summary`."""
-        return self._intake.patch_summary(summary, keeps=keeps)
+        return self._parts.intake.patch_summary(summary, keeps=keeps)
 
     def set_display(self, settings: Mapping[str, Any]) -> None:
         """Replace the display settings beside the stacks, soon; trouble with them is a warning."""
         self._raise_error()
-        self._recording.set_display(settings)
+        self._parts.set_display(settings)
 
     def begin_close(self, status: Status = "completed", reason: str = "", *, sent: int | None = None) -> None:
         """Refuse further frames, publish those received and finish the files. `is_finished` is True afterwards."""
-        if not self._state.request_close(CloseRequest(status, reason, sent)):
+        if not self._parts.state.request_close(CloseRequest(status, reason, sent)):
             return
-        self._intake.begin_close()
+        self._parts.intake.begin_close()
         if status != "completed":
             self.abandon(status, reason)
 
@@ -158,8 +152,8 @@ class Log:
 
         Frames that are not on the disk yet are left out; the receipt names them.
         """
-        self._state.abandon(status, reason)
-        self._gate.abandon()
+        self._parts.state.abandon(status, reason)
+        self._parts.gate.abandon()
 
     def close(
         self, status: Status = "completed", reason: str = "", *, sent: int | None = None, patience_s: float = 10.0
@@ -170,15 +164,15 @@ class Log:
         """
         self.begin_close(status, reason, sent=sent)
         waiting_since = time.monotonic()
-        while self._thread.is_alive():
-            self._thread.join(RETRY_S)
-            if self._gate.error is None:
+        while self._parts.thread.is_alive():
+            self._parts.thread.join(RETRY_S)
+            if self._parts.gate.error is None:
                 waiting_since = time.monotonic()
             elif time.monotonic() - waiting_since > patience_s:
                 self.abandon("error", f"no space for {patience_s:g} s")
         self._raise_error()
-        if self._state.no_space is not None:
-            raise self._state.no_space
+        if self._parts.state.no_space is not None:
+            raise self._parts.state.no_space
         assert self.receipt is not None
         return self.receipt
 
@@ -199,22 +193,27 @@ class Log:
     @property
     def error(self) -> AcqStreamError | None:
         """The first error of the acquisition; None without one."""
-        return self._state.error
+        return self._parts.state.error
 
     @property
     def receipt(self) -> Receipt | None:
         """The receipt; None before the end."""
-        return self._state.receipt
+        return self._parts.state.receipt
 
     @property
     def state(self) -> AcquisitionState:
-        phase = self._state.phase
+        phase = self._parts.state.phase
         return AcquisitionState.PAUSED if phase is AcquisitionState.RUNNING and self.paused_why else phase
 
     @property
     def paused_why(self) -> str:
         """The reason why frames are refused for lack of space; empty while they are taken."""
-        return self._gate.reason
+        return self._parts.gate.reason
+
+    @property
+    def notes(self) -> LogNotes:
+        """Warnings, refused frames and stalls of the disk."""
+        return self._parts.notes
 
     @property
     def warnings(self) -> Sequence[tuple[str, str, str]]:
@@ -223,7 +222,7 @@ class Log:
 
     def hold(self, why: str) -> None:
         """Keep the window closed for lack of space; with an empty `why` open it again."""
-        self._gate.hold(why)
+        self._parts.gate.hold(why)
 
     @property
     def is_finished(self) -> bool:
@@ -233,60 +232,121 @@ class Log:
     @property
     def received(self) -> int:
         """The next frame number to come."""
-        return self._intake.received
+        return self._parts.intake.received
 
     @property
     def received_payload_bytes(self) -> int:
-        return self._intake.received_payload_bytes
+        return self._parts.intake.received_payload_bytes
 
     @property
     def received_frames(self) -> int:
         """Frames below `received` that have pixels: without the numbers that were skipped."""
-        return self._intake.received_frames - self._counts.refused_late
+        return self._parts.intake.received_frames - self._parts.counts.refused_late
 
     def stored_keys(self, at: int) -> KeyPage:
         """Axes of published frames; at: a byte of the index, 0 or `next` of the page before. Bounded disk I/O.
 
         Raises StorageError or CorruptDataset.
         """
-        return read_key_page(self._recording.index_path, at)
+        return read_key_page(self._parts.index_path, at)
 
     def cursors(self) -> Cursors:
-        return Cursors(self._intake.received, self._counts.published, self._counts.forced.published)
+        return Cursors(self._parts.intake.received, self._parts.counts.published, self._parts.counts.forced.published)
 
     def limit(self) -> Limit:
         """The window: which frames `reserve` will take without blocking."""
-        return self._intake.limit()
+        return self._parts.intake.limit()
 
     def queued(self) -> tuple[int, int]:
         """Frames and pixel bytes received but not published."""
-        counts, received_bytes = self._counts, self._intake.received_payload_bytes
-        return self._intake.received - counts.published, received_bytes - counts.payload_bytes - counts.refused_bytes
+        counts, received_bytes = self._parts.counts, self._parts.intake.received_payload_bytes
+        return (
+            self._parts.intake.received - counts.published,
+            received_bytes - counts.payload_bytes - counts.refused_bytes,
+        )
 
     def wait_until_open(self, timeout_s: float = 30.0) -> None:
         """Wait until the dataset's files exist. Raises the error that prevented it."""
-        with self._state.changed:
-            self._state.changed.wait_for(lambda: self._state.phase is not AcquisitionState.OPENING, timeout_s)
+        with self._parts.state.changed:
+            self._parts.state.changed.wait_for(
+                lambda: self._parts.state.phase is not AcquisitionState.OPENING, timeout_s
+            )
         self._raise_error()
 
     def wait_until_finished(self, timeout_s: float | None = None) -> bool:
         """Wait until the receipt exists and the log's threads have ended; False after timeout_s."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        self._parts.thread.join(timeout_s)
+        return not self._parts.thread.is_alive()
 
     def wait_for_published(self, count: int, timeout_s: float = 30.0) -> bool:
         """Until `count` frames are published; False if that did not happen in time."""
-        with self._state.changed:
-            self._state.changed.wait_for(lambda: self._counts.published >= count or self.is_finished, timeout_s)
-            return self._counts.published >= count
+        with self._parts.state.changed:
+            self._parts.state.changed.wait_for(
+                lambda: self._parts.counts.published >= count or self.is_finished, timeout_s
+            )
+            return self._parts.counts.published >= count
 
     def _raise_error(self) -> None:
-        error = self._state.error  # not by the property: this runs for every frame
+        error = self._parts.state.error  # not by the property: this runs for every frame
         if error is not None:
             raise error
 
     def _has_room(self, header: FrameHeader) -> bool:
-        limit = self._intake.limit()
-        total = self._intake.received_payload_bytes + header.payload_bytes
-        is_empty = self._counts.published == self._intake.received
+        limit = self._parts.intake.limit()
+        total = self._parts.intake.received_payload_bytes + header.payload_bytes
+        is_empty = self._parts.counts.published == self._parts.intake.received
         return is_empty or (header.number < limit.number and total <= limit.payload_bytes)
+
+
+class LogMetrics:
+    """What a log has published, and the disk and memory it uses. Read from any thread, as it is at that moment."""
+
+    def __init__(self, parts: LogThread) -> None:
+        self._parts = parts
+
+    @property
+    def payload_bytes(self) -> int:
+        """Pixel bytes published."""
+        return self._parts.counts.payload_bytes
+
+    @property
+    def stored_frames(self) -> int:
+        """Frames with pixels that are published."""
+        return self._parts.counts.stored
+
+    @property
+    def durable_frames(self) -> int:
+        """Frames with pixels that are durable."""
+        return self._parts.counts.forced.stored
+
+    @property
+    def skipped(self) -> int:
+        """Frame numbers declared as never coming."""
+        return self._parts.counts.skipped
+
+    @property
+    def stall(self) -> str:
+        """The disk call that stalls now, and its duration so far; empty without one."""
+        slow = self._parts.disk.stalled_call()
+        return stall_text(slow, "takes") if slow is not None else ""
+
+    @property
+    def io(self) -> str:
+        """ "direct" or "buffered"; "" while the acquisition is opening."""
+        return self._parts.stacks.io
+
+    @property
+    def io_why(self) -> str:
+        """The reason why files are written through the page cache; empty if they are not."""
+        return self._parts.stacks.io_why
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Space on the disk that is reserved for this acquisition and not written yet."""
+        return self._parts.stacks.reserved_bytes
+
+    @property
+    def memory_peak_bytes(self) -> int:
+        """The most memory that frames took at once: in the log's own, and as they lie in the producers'."""
+        ring = self._parts.intake.ring
+        return ring.peak_bytes + ring.beside_peak_bytes

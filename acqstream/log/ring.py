@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from acqstream.formats.ndtiff.placement import align_up
+from acqstream.formats.ndtiff.layout import align_up
 from acqstream.storage.page_memory import PageMemory
 
 _CLAIM_SHARE = 64  # of the ring: claimed ahead, so that a group growing frame by frame seldom claims

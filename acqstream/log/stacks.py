@@ -8,8 +8,7 @@ import threading
 from collections.abc import Callable
 
 from acqstream.errors import StorageError
-from acqstream.formats.ndtiff.layout import NDTiffLayout
-from acqstream.formats.ndtiff.placement import Page
+from acqstream.formats.ndtiff.layout import NDTiffLayout, Page
 from acqstream.storage.files.disk import Disk
 from acqstream.storage.files.stack_file import StackFile
 from acqstream.storage.page_memory import PageMemory

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import xxhash
+
+from acqstream import __version__
 from acqstream.errors import FileMissing, StorageError
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
 from acqstream.model.acquisition_spec import AcquisitionSpec, TileSpec
@@ -69,8 +75,8 @@ class DatasetState:
         return DatasetState(spec.dataset_id, spec.name, running, "", now_text(), request, settings)
 
 
-def write_state(disk: Disk, folder: str, state: DatasetState) -> None:
-    """Replace the dataset's acqstream.json. Raises StorageError."""
+def state_bytes(state: DatasetState) -> bytes:
+    """The content of acqstream.json, changed now."""
     content = {
         "format": "acqstream",
         "version": 1,
@@ -84,15 +90,16 @@ def write_state(disk: Disk, folder: str, state: DatasetState) -> None:
         "settings": state.settings,
         "gaps": [dataclasses.asdict(gap) for gap in state.gaps],
     }
-    replace_file(disk, os.path.join(folder, STATE_NAME), dump_ascii(content))
+    return dump_ascii(content)
 
 
-def remove_receipt(disk: Disk, folder: str) -> None:
-    """Remove the receipt of a close or resumption that was cut short: an interrupted dataset has none.
+def write_state(disk: Disk, folder: str, state: DatasetState) -> None:
+    """Replace the dataset's acqstream.json. Raises StorageError."""
+    replace_file(disk, os.path.join(folder, STATE_NAME), state_bytes(state))
 
-    Raises StorageError.
-    """
-    path = os.path.join(folder, RECEIPT_NAME)
+
+def remove_file(disk: Disk, path: str) -> None:
+    """Remove a file that may be missing. Raises StorageError."""
     try:
         disk.unlink(path)
     except FileNotFoundError:
@@ -132,3 +139,15 @@ def read_receipt(folder: str) -> Receipt | None:
         return parsed(read_json_object(path, is_ours=True), path, Receipt.of)
     except FileMissing:
         return None
+
+
+@functools.cache
+def writer_versions() -> Mapping[str, str]:
+    """Names and versions of the software that decides what is on disk."""
+    return {
+        "acqstream": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "xxhash": xxhash.VERSION,
+        "system": platform.platform(),
+    }

@@ -15,7 +15,7 @@ from acqstream.errors import DiskFull, StorageError
 from acqstream.log.committer import Batch, Committer
 from acqstream.log.group import Gap, Group, add_gap
 from acqstream.log.intake import Intake
-from acqstream.log.recent_groups import GroupTable
+from acqstream.log.recent_frames import GroupTable
 from acqstream.log.space_gate import SpaceGate
 from acqstream.log.stacks import Stack, Stacks
 

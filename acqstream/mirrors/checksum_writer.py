@@ -13,8 +13,16 @@ import xxhash
 
 from acqstream.arrays.array_spec import Position
 from acqstream.errors import StorageError
-from acqstream.formats.checksum_list import DOCUMENT, Entry, page_bytes
-from acqstream.formats.checksum_note import FOLDER, NOTE_KEY, ChecksumNote, list_key, list_number
+from acqstream.formats.checksum_list import (
+    DOCUMENT,
+    FOLDER,
+    NOTE_KEY,
+    ChecksumNote,
+    Entry,
+    list_key,
+    list_number,
+    page_bytes,
+)
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, InPlace
 from acqstream.storage.files.disk import Run
 from acqstream.storage.stores.store import Store

@@ -16,7 +16,7 @@ from typing import Any
 from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError, CorruptDataset, DatasetError, FileMissing, StorageError
-from acqstream.formats.checksum_note import FOLDER
+from acqstream.formats.checksum_list import FOLDER
 from acqstream.model.fields import Fields
 from acqstream.model.metadata import dump_ascii
 from acqstream.storage.files.atomic_file import replace_file

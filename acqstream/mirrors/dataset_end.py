@@ -15,13 +15,13 @@ from typing import Any, Literal
 
 from acqstream.errors import DatasetError, StorageError
 from acqstream.formats.ndtiff.folders import container_of
-from acqstream.integrity.verification.receipt_check import read_receipt
+from acqstream.integrity.record_check import read_receipt
 from acqstream.log.journal import JOURNAL_NAME
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, DatasetState, read_state
 from acqstream.mirrors.mirror_results import is_held, mirror_results, starting_text
-from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
+from acqstream.model.view_spec import MirrorResult
 from acqstream.storage.files.directory_lock import is_locked
 
 POLL_S, MAX_POLL_S = 0.05, 1.0

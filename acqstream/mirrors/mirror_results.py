@@ -8,13 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from acqstream.errors import ConfigError, CorruptDataset, StorageError
-from acqstream.formats.ndtiff.mirror_records import VIEW_SUFFIX, read_records, record_key
+from acqstream.formats.ndtiff.folders import VIEW_SUFFIX, read_records, record_key
 from acqstream.log.state_file import DatasetState, read_state
 from acqstream.mirrors.view_kinds import folder_of
 from acqstream.model.daemon_note import STARTING, parse_daemon_note
-from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.state import AcquisitionState
-from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec
+from acqstream.model.view_spec import PYRAMID_KIND, MirrorResult, ViewSpec
 from acqstream.storage.files.directory_lock import LOCK_NAME, holder_of, is_locked
 from acqstream.views.checkpoint import read_checkpoint, view_folder
 from acqstream.views.pyramid_levels import level_folders

@@ -9,7 +9,7 @@ from typing import Any
 
 from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.errors import CannotResume, DatasetError
-from acqstream.integrity.verification.chunk_check import is_ours
+from acqstream.integrity.container_proof import is_ours
 from acqstream.mirrors.container import (
     MirrorNote,
     check_place,

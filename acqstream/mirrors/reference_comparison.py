@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.errors import DatasetError
-from acqstream.formats.hsds.reference_reader import ReferenceReader
+from acqstream.formats.hsds.reference_reader import ReferenceLevel
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.mirrors.log_frames import LogFrames
 from acqstream.mirrors.place_table import NO_ROW, PlaceTable
@@ -27,7 +27,7 @@ def compared_entries(
 
     on_progress gets the number of frames compared. Raises DatasetError, CorruptDataset, StorageError.
     """
-    mirror = ReferenceReader(place_of(container), follows_links=False)
+    mirror = ReferenceLevel(place_of(container), follows_links=False)
     note = mirror.layout.note
     frames = LogFrames(reader, plan, note.spec)
     frames.taken = count
@@ -53,7 +53,7 @@ def compared_entries(
 
 
 def _equal(
-    reader: NDTiffReader, mirror: ReferenceReader, rows: NDArray[np.int32], found: NDArray[np.void]
+    reader: NDTiffReader, mirror: ReferenceLevel, rows: NDArray[np.int32], found: NDArray[np.void]
 ) -> NDArray[np.bool_]:
     entries = reader.entry_columns(rows.astype(np.int64))
     uris = np.array([mirror.layout.note.uri(name).encode() for name in entries.stack_names])

@@ -15,11 +15,9 @@ import xxhash
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import CorruptDataset, DatasetError
-from acqstream.formats.hsds.documents import DOMAIN
-from acqstream.formats.hsds.layout import TEMPORARY_FOLDER
-from acqstream.formats.hsds.notes import NOTE_NAME
-from acqstream.formats.hsds.reference_layout import ReferenceLayout
-from acqstream.formats.hsds.reference_note import ReferenceNote, parse_reference_note
+from acqstream.formats.hsds.layout import NOTE_NAME, TEMPORARY_FOLDER
+from acqstream.formats.hsds.metadata import DOMAIN
+from acqstream.formats.hsds.reference_layout import ReferenceLayout, ReferenceNote, parse_reference_note
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.mirrors.frame_numbers import choose_numbers, read_numbers
 from acqstream.mirrors.place_table import NO_ROW, Rows

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from acqstream.errors import DatasetError, StorageError
-from acqstream.formats.hsds.documents import BUCKET
+from acqstream.formats.hsds.metadata import BUCKET
 from acqstream.storage.files.disk import Disk
 from acqstream.storage.files.folder_tree import make_folder
 from acqstream.storage.platform.capabilities import has_folder_links

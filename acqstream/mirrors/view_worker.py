@@ -1,6 +1,6 @@
 """The view worker: a child process of the daemon that makes all its views and cannot write the log.
 
-`acqstream.daemon.worker_process` starts `python -m acqstream.mirrors.view_worker SOCKET PARENT`. The daemon sends lines
+`acqstream.daemon.child_process` starts `python -m acqstream.mirrors.view_worker SOCKET PARENT`. The daemon sends lines
 of JSON over the socket in this order. A line with "fds" comes with so many descriptors of shared memory; on Windows it
 has "handles" instead, a list of handles of this process:
 
@@ -41,7 +41,7 @@ from acqstream.codecs import blosc
 from acqstream.errors import AcqStreamError
 from acqstream.formats.registry import CHUNK_FORMATS, chunk_format
 from acqstream.grid.kernels import kernels_name
-from acqstream.log.recent_groups import RecentGroups
+from acqstream.log.recent_frames import RecentGroups
 from acqstream.mirrors.due_queue import DueQueue
 from acqstream.mirrors.view_kinds import folder_of
 from acqstream.mirrors.view_maker import view_maker

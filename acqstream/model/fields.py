@@ -2,7 +2,7 @@
 
 `True` and `1.0` are not integers; NaN and infinity are not numbers. Unknown fields are ignored. A failed check raises
 FieldError with the field, what was expected and what was found. The functions check one value and make no object, for
-frame headers; `Fields` knows the place of a map in a document and the error of its reader.
+frame headers; `Fields` knows the path of a map in a document and the error of its reader.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from acqstream.errors import FieldError
-from acqstream.model.finite_number import finite_number
+from acqstream.model.metadata import finite_number
 
 MAX_INTEGER = 2**63 - 1
 _MAX_SHOWN = 60  # characters of a wrong value in an error
@@ -88,24 +88,24 @@ def field_error(name: str, expected: str, value: object) -> FieldError:
 class Fields:
     """A decoded map. Every method raises what `error` makes of a text: a FieldError by default.
 
-    place is the path of the map in its document: "", or for example "limit.". A default stands for a missing field,
+    where is the path of the map in its document: "", or for example "limit.". A default stands for a missing field,
     not for null. max_integer is the largest integer of the document, where a method is given no maximum.
     """
 
-    __slots__ = ("_error", "_max_integer", "_place", "values")
+    __slots__ = ("_error", "_max_integer", "_where", "values")
 
     def __init__(
         self,
         values: object,
-        place: str = "",
+        where: str = "",
         error: Callable[[str], Exception] = FieldError,
         max_integer: int = MAX_INTEGER,
     ) -> None:
-        self._place = place
+        self._where = where
         self._max_integer = max_integer
         self._error = error
         if not isinstance(values, dict):
-            raise error(str(field_error(place.rstrip(".") or "document", "a map with string keys", values)))
+            raise error(str(field_error(where.rstrip(".") or "document", "a map with string keys", values)))
         self.values: Mapping[str, Any] = values
 
     def __contains__(self, name: str) -> bool:
@@ -160,16 +160,16 @@ class Fields:
 
     def child(self, name: str) -> Fields:
         """The fields of a map."""
-        return Fields(self.values.get(name), f"{self._place}{name}.", self._error, self._max_integer)
+        return Fields(self.values.get(name), f"{self._where}{name}.", self._error, self._max_integer)
 
     def children(self, name: str) -> Iterator[Fields]:
         """The fields of each map in a list."""
         for at, item in enumerate(self.items(name)):
-            yield Fields(item, f"{self._place}{name}[{at}].", self._error, self._max_integer)
+            yield Fields(item, f"{self._where}{name}[{at}].", self._error, self._max_integer)
 
     def wrong(self, name: str, expected: str) -> Exception:
         """The error for the field `name`, which is not what was expected."""
-        return self._error(str(field_error(f"{self._place}{name}", expected, self.values.get(name))))
+        return self._error(str(field_error(f"{self._where}{name}", expected, self.values.get(name))))
 
     def _each(
         self, check: Callable[..., _Checked], name: str, length: int | None, *bounds: int
@@ -179,6 +179,6 @@ class Fields:
 
     def _checked(self, check: Callable[..., _Checked], name: str, value: object, *bounds: object) -> _Checked:
         try:
-            return check(value, f"{self._place}{name}", *bounds)
+            return check(value, f"{self._where}{name}", *bounds)
         except FieldError as error:
             raise self._error(str(error)) from None

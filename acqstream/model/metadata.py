@@ -1,4 +1,4 @@
-"""Metadata as JSON: ASCII only, no NaN, bounded depth.
+"""Metadata as JSON: ASCII only, no NaN, bounded depth; and finite numbers of JSON that any program may have written.
 
 Plain ASCII with escapes is immune to every platform-charset fault of the existing NDTiff readers.
 """
@@ -10,6 +10,16 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from acqstream.model.axes import Axes, axes_json
+
+LARGEST = 1e100  # nothing physical is that large, and integers in JSON may be larger than any float
+
+
+def finite_number(value: object) -> float | None:
+    """`value` as a float; None if it is not a number, a boolean, NaN, or not between -1e100 and 1e100."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LARGEST:
+        return float(value)
+    return None
+
 
 MAX_DEPTH = 100  # of what is stored: readers take more
 AXES_KEY, TIME_KEY = "Axes", "time_ns"

@@ -1,13 +1,130 @@
-"""Asks a daemon for its status at intervals, and reads the receipts of runs that have ended."""
+"""Asks a daemon for its status at intervals: the last status, and the runs that ended lately with their receipts."""
 
 from __future__ import annotations
 
+import logging
+import os
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from acqstream.client.status import StatusClient
+from acqstream.client.daemon_requests import StatusClient
 from acqstream.errors import AcqStreamError
-from acqstream.monitor.daemon_view import DaemonView
-from acqstream.monitor.receipts import receipt_of
+from acqstream.log.state_file import read_receipt
+from acqstream.model.daemon_note import STARTING
+from acqstream.model.receipt import END_STATES, Receipt
+from acqstream.model.status import AcquisitionStatus, DaemonStatus, EndedStatus
+
+ENDED_KEPT_S = 300.0
+MAX_ENDED = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedRun:
+    """An acquisition that has ended. last is its last status; receipt None: it left none that can be read.
+
+    at_s: when that was noticed, in monotonic seconds.
+    """
+
+    last: AcquisitionStatus
+    receipt: Receipt | None
+    at_s: float
+
+    @property
+    def state(self) -> str:
+        """The state at the end; "" if it is not known."""
+        return END_STATES.get(self.receipt.status, "") if self.receipt is not None else ""
+
+    @property
+    def is_good(self) -> bool:
+        """True if the run ended as its user wanted: completed with every frame, or canceled."""
+        return self.receipt is not None and (self.receipt.complete or self.receipt.is_canceled)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonView:
+    """What is known of a daemon. status is None while it does not answer; why is the reason then.
+
+    running are the acquisitions of the last status, also while the daemon does not answer. ended are the latest runs
+    that ended within ENDED_KEPT_S, in the order of their ends. told are the ends in the last status.
+    at_s: monotonic seconds.
+    """
+
+    status: DaemonStatus | None = None
+    why: str = ""
+    at_s: float = 0.0
+    running: tuple[AcquisitionStatus, ...] = ()
+    ended: tuple[EndedRun, ...] = ()
+    told: tuple[EndedStatus, ...] = ()
+
+    @property
+    def is_starting(self) -> bool:
+        """True if no daemon answers because it is starting."""
+        return self.status is None and self.why.startswith(STARTING)
+
+    def following(
+        self,
+        status: DaemonStatus | None,
+        now_s: float,
+        read_receipt: Callable[[AcquisitionStatus], Receipt | None],
+        *,
+        why: str = "",
+        has_daemon_ended: bool = False,
+    ) -> DaemonView:
+        """Return the view after this one. An acquisition that is missing in a complete status has ended.
+
+        read_receipt is asked once for each ended run. has_daemon_ended: the daemon's process is gone, and nothing runs.
+        """
+        ended = [one for one in self.ended if now_s - one.at_s < ENDED_KEPT_S]
+        if status is None and not has_daemon_ended:
+            return DaemonView(why=why, at_s=now_s, running=self.running, ended=tuple(ended), told=self.told)
+        running = status.acquisitions if status is not None else ()
+        names = {one.dataset_id for one in running}
+        is_complete = status is None or not status.left_out.get("acquisitions")
+        told = status.ended if status is not None else ()
+        fresh = {one.dataset_id: one for one in told if one not in self.told}
+        known = {one.dataset_id: one for one in self.running}
+        kept: tuple[AcquisitionStatus, ...] = ()
+        for key, end in fresh.items():
+            last = known.get(key) or AcquisitionStatus(
+                name=end.name, dataset_id=key, path=end.path, durable=end.durable
+            )
+            ended.append(EndedRun(last=last, receipt=read_receipt(last), at_s=now_s))
+        for one in self.running:
+            if one.dataset_id in names or one.dataset_id in fresh:
+                continue
+            if is_complete:
+                ended.append(EndedRun(last=one, receipt=read_receipt(one), at_s=now_s))
+            else:
+                kept += (one,)  # perhaps it did not fit into the answer
+        ended = [one for one in ended if one.last.dataset_id not in names]  # a resumed run has not ended
+        return DaemonView(
+            status=status,
+            why=why,
+            at_s=now_s,
+            running=(*running, *kept),
+            ended=tuple(ended[-MAX_ENDED:]),
+            told=told,
+        )
+
+
+logger = logging.getLogger("acqstream.monitor")
+
+
+def receipt_in(folder: str | os.PathLike[str]) -> Receipt | None:
+    """Return the receipt in a folder; None if it has none, or it cannot be read from this machine."""
+    try:
+        return read_receipt(os.fspath(folder))
+    except (AcqStreamError, OSError) as error:
+        logger.warning("cannot read the receipt in %s: %s", folder, error)
+        return None
+
+
+def receipt_of(run: AcquisitionStatus) -> Receipt | None:
+    """Return the receipt of a run; None if its folder has none of this run."""
+    receipt = receipt_in(run.path) if run.path else None
+    return receipt if receipt is not None and receipt.dataset_id == run.dataset_id else None
+
 
 ANSWER_S = 3.0
 
@@ -22,7 +139,7 @@ class DaemonWatch:
         self._client = StatusClient(endpoint)
         self.view = DaemonView(why="the daemon has not been asked yet")
 
-    def look(self, timeout_s: float = ANSWER_S) -> DaemonView:
+    def tick(self, timeout_s: float = ANSWER_S) -> DaemonView:
         """Ask the daemon, for at most timeout_s, and return the new view."""
         status, why = None, ""
         try:

@@ -12,7 +12,7 @@ from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import AcquisitionStatus, SpaceLevel
 from acqstream.model.units import count_text, duration_text, size_text
-from acqstream.monitor.daemon_view import DaemonView, EndedRun
+from acqstream.monitor.daemon_watch import DaemonView, EndedRun
 
 
 class NoticeKind(StrEnum):

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from acqstream.model.totals import DaemonTotals, LatencyHistogram
-from acqstream.monitor.daemon_view import DaemonView
+from acqstream.model.status import DaemonTotals, LatencyHistogram
+from acqstream.monitor.daemon_watch import DaemonView
 
 STEP_S = 10.0
 STEPS = 360  # an hour

@@ -1,4 +1,4 @@
-"""Header parts: a map with string keys, as JSON or msgpack, which differ in the first byte.
+"""Header parts: a map with string keys, as JSON or msgpack, which differ in the first byte; and strings in them.
 
 Source: docs/protocol.md, "Framing". 0x7b cannot start a msgpack map, so one byte decides.
 """
@@ -6,13 +6,16 @@ Source: docs/protocol.md, "Framing". 0x7b cannot start a msgpack map, so one byt
 from __future__ import annotations
 
 import enum
+import functools
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import msgpack
 
 from acqstream.errors import ProtocolError
+from acqstream.model.fields import check_text, field_error
 from acqstream.model.metadata import MAX_SUMMARY_BYTES, MAX_SUMMARY_ITEMS, strict_json
 
 MAX_HEADER_BYTES = 2**20
@@ -85,3 +88,31 @@ def _checked(fields: object) -> dict[str, Any]:
 
 def _refuse_extension(code: int, data: bytes) -> NoReturn:
     raise ValueError(f"msgpack extension type {code} ({len(data)} bytes) is not allowed")
+
+
+_DATASET_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{3,63}")
+_MAX_LENGTH = 4096
+
+
+def take_dataset_id(fields: Mapping[str, Any]) -> str:
+    """The dataset id under `ds`: 4 to 64 letters, digits and dashes. Raises FieldError."""
+    value = fields.get("ds")
+    if type(value) is not str or not _is_dataset_id(value):
+        raise field_error("ds", "4 to 64 letters, digits or dashes", value)
+    return value
+
+
+def take_text(fields: Mapping[str, Any], name: str, default: str | None = None, max_length: int = _MAX_LENGTH) -> str:
+    """The string under `name`, the default where it is missing. Raises FieldError.
+
+    Lone surrogates are refused: JSON can bring them in, and no message can send them on.
+    """
+    text = check_text(fields.get(name, default), name, max_length)
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise field_error(name, "a string without lone surrogates", text)
+    return text
+
+
+@functools.lru_cache(maxsize=256)  # called for every frame
+def _is_dataset_id(value: str) -> bool:
+    return _DATASET_ID.fullmatch(value) is not None

@@ -6,165 +6,205 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, get_type_hints
 
 from acqstream.errors import ProtocolError
 from acqstream.model.axes import AxisValue, check_axes
-from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.fields import Fields
 from acqstream.model.frame_header import MAX_NUMBER
-from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.receipt import MissingFrames, Receipt
-from acqstream.model.state import AcquisitionState
+from acqstream.model.state import AcquisitionState, Cursors, Limit
 from acqstream.model.status import AcquisitionStatus, DaemonStatus
+from acqstream.model.view_spec import MirrorResult
 from acqstream.protocol.status_fields import acquisition_fields, daemon_fields, parse_acquisition, parse_daemon
 
-FIRST_MAX_SKIP = 1_000_000  # of daemons whose welcome lacks it
 MAX_MISSING_BYTES = 11 * 2**16
 """Limit for the list of missing numbers in `closed`, as the receipt must fit into one header part."""
 
 
+class Wire(NamedTuple):
+    """How an attribute of a reply is written into, and read from, the field `key` of its message."""
+
+    key: str
+    read: Callable[[Fields, str], Any]
+    write: Callable[[Any], Any] = lambda value: value
+
+
+_TEXT, _INTEGER, _FLAG = Fields.text, Fields.integer, Fields.flag
+
+
 @dataclass(frozen=True, slots=True)
-class Welcome:
+class DaemonMessage:
+    """A message of the daemon: `kind` is its type. Each attribute names its field, in the order of the wire."""
+
+    kind: ClassVar[str]
+
+    def fields(self) -> dict[str, Any]:
+        """The header of the message."""
+        return {
+            "t": self.kind,
+            **{wire.key: wire.write(getattr(self, name)) for name, wire in _wires(type(self)).items()},
+        }
+
+    @classmethod
+    def parse(cls, fields: Fields) -> Self:
+        """The inverse of `fields`. Raises ProtocolError."""
+        return cls(**{name: wire.read(fields, wire.key) for name, wire in _wires(cls).items()})
+
+
+_WIRES: dict[type, Mapping[str, Wire]] = {}
+
+
+def _wires(message: type[DaemonMessage]) -> Mapping[str, Wire]:
+    if message in _WIRES:
+        return _WIRES[message]
+    hints = get_type_hints(message, include_extras=True)
+    _WIRES[message] = {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
+    return _WIRES[message]
+
+
+def _read_limit(fields: Fields, key: str) -> Limit:
+    limit = fields.child(key)
+    return Limit(limit.integer("n"), limit.integer("bytes"))
+
+
+def _write_limit(limit: Limit) -> dict[str, int]:
+    return {"n": limit.number, "bytes": limit.payload_bytes}
+
+
+def _read_keys(fields: Fields, key: str) -> tuple[Mapping[str, AxisValue], ...]:
+    return tuple(map(check_axes, fields.items(key)))
+
+
+def _read_state(fields: Fields, key: str) -> AcquisitionState:
+    return AcquisitionState(fields.choice(key, tuple(AcquisitionState)))
+
+
+def _read_mirrors(fields: Fields, key: str) -> tuple[MirrorResult, ...]:
+    return tuple(map(MirrorResult.of, fields.children(key)))
+
+
+def _write_mirrors(mirrors: Sequence[MirrorResult]) -> list[dict[str, Any]]:
+    return [mirror.as_dict() for mirror in mirrors]
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome(DaemonMessage):
     """Answer to hello. boot is the machine's boot id; ipc and events are endpoints, empty where missing.
 
     memory is the path of the socket that takes shared memory, or empty. sockets identifies the files
     of all local sockets, by path: see `socket_identity`. max_skip is how many numbers one `skip` may declare.
-    shutdown is the path of the file with the key of a `shutdown` request; empty in older daemons. max_patch limits the
-    second part of a `patch`; 0 in older daemons, which take none.
+    shutdown is the path of the file with the key of a `shutdown` request. max_patch limits the second part of a
+    `patch`.
     """
 
-    version: int
-    server: str
-    formats: tuple[str, ...]
-    dtypes: tuple[str, ...]
-    max_header: int
-    max_payload: int
-    boot: str
-    ipc: str
-    events: str
-    memory: str = ""
-    sockets: Mapping[str, str] = field(default_factory=dict)
-    max_skip: int = FIRST_MAX_SKIP
-    shutdown: str = ""
-    max_patch: int = 0
-
-    def fields(self) -> dict[str, Any]:
-        return {
-            "t": "welcome",
-            "v": self.version,
-            "server": self.server,
-            "formats": list(self.formats),
-            "dtypes": list(self.dtypes),
-            "max_header": self.max_header,
-            "max_payload": self.max_payload,
-            "boot": self.boot,
-            "ipc": self.ipc,
-            "events": self.events,
-            "memory": self.memory,
-            "sockets": dict(self.sockets),
-            "max_skip": self.max_skip,
-            "shutdown": self.shutdown,
-            "max_patch": self.max_patch,
-        }
+    kind = "welcome"
+    version: Annotated[int, Wire("v", _INTEGER)]
+    server: Annotated[str, Wire("server", _TEXT)]
+    formats: Annotated[tuple[str, ...], Wire("formats", Fields.texts)]
+    dtypes: Annotated[tuple[str, ...], Wire("dtypes", Fields.texts)]
+    max_header: Annotated[int, Wire("max_header", _INTEGER)]
+    max_payload: Annotated[int, Wire("max_payload", _INTEGER)]
+    boot: Annotated[str, Wire("boot", _TEXT)]
+    ipc: Annotated[str, Wire("ipc", _TEXT)]
+    events: Annotated[str, Wire("events", _TEXT)]
+    memory: Annotated[str, Wire("memory", _TEXT)] = ""
+    sockets: Annotated[Mapping[str, str], Wire("sockets", Fields.text_map, dict)] = field(default_factory=dict)
+    max_skip: Annotated[int, Wire("max_skip", _INTEGER)] = MAX_NUMBER
+    shutdown: Annotated[str, Wire("shutdown", _TEXT)] = ""
+    max_patch: Annotated[int, Wire("max_patch", _INTEGER)] = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(DaemonMessage):
     """The acquisition is open. next is the first frame number the daemon needs; window_bytes its share of memory.
 
     received_bytes are the payload bytes of all frames below next: from which limit counts. epoch numbers the
     connections to the acquisition; the ones before are fenced off. memory is the number of the producer's memory that
     frames may lie in, None where they must come as message parts; memory_why is then the reason. stored is the number
-    of frames below next that have pixels, whose axes `stored` requests; None from a daemon without that request. views:
-    views read frames in shared memory after their publication, too, as long as they lie there.
+    of frames below next that have pixels, whose axes `stored` requests. views: views read frames in shared memory after
+    their publication, too, as long as they lie there.
     """
 
-    dataset_id: str
-    name: str
-    path: str
-    next: int
-    limit: Limit
-    window_bytes: int
-    resumed: bool
-    io: str
-    received_bytes: int = 0
-    epoch: int = 0
-    memory: int | None = None
-    memory_why: str = ""
-    stored: int | None = None
-    views: bool = False
+    kind = "opened"
+    dataset_id: Annotated[str, Wire("ds", _TEXT)]
+    name: Annotated[str, Wire("name", _TEXT)]
+    path: Annotated[str, Wire("path", _TEXT)]
+    next: Annotated[int, Wire("next", _INTEGER)]
+    limit: Annotated[Limit, Wire("limit", _read_limit, _write_limit)]
+    window_bytes: Annotated[int, Wire("window", _INTEGER)]
+    resumed: Annotated[bool, Wire("resumed", _FLAG)]
+    io: Annotated[str, Wire("io", _TEXT)]
+    received_bytes: Annotated[int, Wire("bytes", _INTEGER)] = 0
+    epoch: Annotated[int, Wire("epoch", _INTEGER)] = 0
+    memory: Annotated[int | None, Wire("memory", Fields.optional_integer)] = None
+    memory_why: Annotated[str, Wire("memory_why", _TEXT)] = ""
+    stored: Annotated[int | None, Wire("stored", Fields.optional_integer)] = None
+    views: Annotated[bool, Wire("views", _FLAG)] = False
 
     def fields(self) -> dict[str, Any]:
-        return {
-            "t": "opened",
-            "ds": self.dataset_id,
-            "name": self.name,
-            "path": self.path,
-            "next": self.next,
-            "limit": _limit(self.limit),
-            "window": self.window_bytes,
-            "resumed": self.resumed,
-            "recovering": False,
-            "io": self.io,
-            "bytes": self.received_bytes,
-            "epoch": self.epoch,
-            "memory": self.memory,
-            "memory_why": self.memory_why,
-            "stored": self.stored,
-            "views": self.views,
-        }
+        """`recovering` is always false: a daemon answers when it has recovered."""
+        fields = DaemonMessage.fields(self)
+        at = list(fields).index("io")
+        return dict([*list(fields.items())[:at], ("recovering", False), *list(fields.items())[at:]])
 
 
 @dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(DaemonMessage):
+    """How far the frames are."""
+
+    kind = "ack"
     dataset_id: str
     cursors: Cursors
     limit: Limit
 
     def fields(self) -> dict[str, Any]:
+        """The counts are fields of the message itself."""
         return {
-            "t": "ack",
+            "t": self.kind,
             "ds": self.dataset_id,
             "received": self.cursors.received,
             "published": self.cursors.published,
             "durable": self.cursors.durable,
-            "limit": _limit(self.limit),
+            "limit": _write_limit(self.limit),
         }
 
+    @classmethod
+    def parse(cls, fields: Fields) -> Self:
+        """The inverse of `fields`. Raises ProtocolError."""
+        cursors = Cursors(fields.integer("received"), fields.integer("published"), fields.integer("durable"))
+        return cls(fields.text("ds"), cursors, _read_limit(fields, "limit"))
+
 
 @dataclass(frozen=True, slots=True)
-class StoredPage:
+class StoredPage(DaemonMessage):
     """Axes of stored frames in order of arrival, and where the next page begins. An empty page is the end."""
 
-    dataset_id: str
-    keys: tuple[Mapping[str, AxisValue], ...]
-    next: int
-
-    def fields(self) -> dict[str, Any]:
-        return {"t": "stored", "ds": self.dataset_id, "keys": list(self.keys), "next": self.next}
+    kind = "stored"
+    dataset_id: Annotated[str, Wire("ds", _TEXT)]
+    keys: Annotated[tuple[Mapping[str, AxisValue], ...], Wire("keys", _read_keys, list)]
+    next: Annotated[int, Wire("next", _INTEGER)]
 
 
 @dataclass(frozen=True, slots=True)
-class Warn:
+class Warn(DaemonMessage):
     """A problem that does not end the run. time (ISO 8601, or empty) is that of its first report."""
 
-    dataset_id: str
-    code: str
-    text: str
-    time: str = ""
-
-    def fields(self) -> dict[str, Any]:
-        return {"t": "warn", "ds": self.dataset_id, "code": self.code, "text": self.text, "time": self.time}
+    kind = "warn"
+    dataset_id: Annotated[str, Wire("ds", _TEXT)]
+    code: Annotated[str, Wire("code", _TEXT)]
+    text: Annotated[str, Wire("text", _TEXT)]
+    time: Annotated[str, Wire("time", _TEXT)] = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Error:
+class Error(DaemonMessage):
     """An error. fatal: the acquisition has ended, `closed` follows. number names the frame, if one.
 
     Not fatal and with a number: so many frames from it on were refused, the acquisition continues.
     """
 
+    kind = "error"
     code: str
     text: str
     dataset_id: str | None = None
@@ -174,57 +214,86 @@ class Error:
     count: int = 1
 
     def fields(self) -> dict[str, Any]:
+        """Only fields that have a value."""
         count = self.count if self.count > 1 else None
         optional = {"ds": self.dataset_id, "n": self.number, "errno": self.errno, "count": count}
         present = {key: value for key, value in optional.items() if value is not None}
-        return {"t": "error", "code": self.code, "text": self.text, "fatal": self.fatal, **present}
+        return {"t": self.kind, "code": self.code, "text": self.text, "fatal": self.fatal, **present}
+
+    @classmethod
+    def parse(cls, fields: Fields) -> Self:
+        """The inverse of `fields`. Raises ProtocolError."""
+        return cls(
+            fields.text("code"),
+            fields.text("text"),
+            fields.text("ds") if fields.values.get("ds") is not None else None,
+            fields.optional_integer("n"),
+            fields.optional_integer("errno"),
+            fields.flag("fatal", default=False),
+            fields.integer("count", 1, maximum=MAX_NUMBER),
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(DaemonMessage):
+    """The acquisition has ended, with its receipt."""
+
+    kind = "closed"
     receipt: Receipt
 
     def fields(self) -> dict[str, Any]:
+        """The list of missing frames is cut where it does not fit."""
         receipt = dataclasses.replace(self.receipt, missing=_fitting(self.receipt.missing))
-        return {"t": "closed", "ds": receipt.dataset_id, "receipt": receipt.as_dict()}
+        return {"t": self.kind, "ds": receipt.dataset_id, "receipt": receipt.as_dict()}
+
+    @classmethod
+    def parse(cls, fields: Fields) -> Self:
+        """The inverse of `fields`. Raises ProtocolError."""
+        return cls(Receipt.of(fields.child("receipt")))
 
 
 @dataclass(frozen=True, slots=True)
-class StatusReply:
+class StatusReply(DaemonMessage):
     """Status of an acquisition (sent once a second, and as answer to a ping with `ds`) or of the daemon."""
 
+    kind = "status"
     status: AcquisitionStatus | DaemonStatus
 
     def fields(self) -> dict[str, Any]:
+        """The fields of the status are those of the message."""
         if isinstance(self.status, AcquisitionStatus):
-            return {"t": "status", **acquisition_fields(self.status)}
-        return {"t": "status", **daemon_fields(self.status)}
+            return {"t": self.kind, **acquisition_fields(self.status)}
+        return {"t": self.kind, **daemon_fields(self.status)}
+
+    @classmethod
+    def parse(cls, fields: Fields) -> Self:
+        """The inverse of `fields`. Raises ProtocolError."""
+        return cls(parse_daemon(fields) if fields.values.get("ds") is None else parse_acquisition(fields))
 
 
 @dataclass(frozen=True, slots=True)
-class MirrorsReply:
+class MirrorsReply(DaemonMessage):
     """States of the mirrors of a dataset; state is that of the acquisition."""
 
-    dataset_id: str
-    state: AcquisitionState
-    mirrors: tuple[MirrorResult, ...]
-
-    def fields(self) -> dict[str, Any]:
-        mirrors = [mirror.as_dict() for mirror in self.mirrors]
-        return {"t": "mirrors", "ds": self.dataset_id, "state": str(self.state), "mirrors": mirrors}
+    kind = "mirrors"
+    dataset_id: Annotated[str, Wire("ds", _TEXT)]
+    state: Annotated[AcquisitionState, Wire("state", _read_state, str)]
+    mirrors: Annotated[tuple[MirrorResult, ...], Wire("mirrors", _read_mirrors, _write_mirrors)]
 
 
 @dataclass(frozen=True, slots=True)
-class ShutdownReply:
+class ShutdownReply(DaemonMessage):
     """The daemon ends. n_running acquisitions are finished first; then the connection is closed."""
 
-    n_running: int
-
-    def fields(self) -> dict[str, Any]:
-        return {"t": "shutdown", "n": self.n_running}
+    kind = "shutdown"
+    n_running: Annotated[int, Wire("n", _INTEGER)]
 
 
 Reply = Welcome | Opened | Ack | StoredPage | Warn | Error | Closed | StatusReply | MirrorsReply | ShutdownReply
+_REPLIES: Mapping[str, type[Reply]] = {
+    reply.kind: reply
+    for reply in (Welcome, Opened, Ack, StoredPage, Warn, Error, Closed, StatusReply, MirrorsReply, ShutdownReply)
+}
 
 
 def _fitting(missing: Sequence[MissingFrames]) -> tuple[MissingFrames, ...]:
@@ -243,10 +312,6 @@ def _json_bytes(gap: MissingFrames) -> int:
     return len(f'{{"first":{gap.first},"count":{gap.count},"reason":{json.dumps(gap.reason)}}},')
 
 
-def _limit(limit: Limit) -> dict[str, int]:
-    return {"n": limit.number, "bytes": limit.payload_bytes}
-
-
 @dataclass(frozen=True, slots=True)
 class UnknownReply:
     """A message type of a newer daemon; ignored."""
@@ -256,105 +321,10 @@ class UnknownReply:
 
 def parse_reply(fields: Mapping[str, Any]) -> Reply | UnknownReply:
     """The daemon's message in a decoded header. Raises ProtocolError if a known one lacks a field."""
-    parse = _PARSERS.get(str(fields.get("t")))
-    if parse is None:
+    reply = _REPLIES.get(str(fields.get("t")))
+    if reply is None:
         return UnknownReply(fields)
     try:
-        return parse(Fields(fields))
+        return reply.parse(Fields(fields))
     except ProtocolError as error:
         raise ProtocolError(f"message {fields.get('t')!r} of the daemon: {error}") from error
-
-
-def _limit_of(fields: Fields) -> Limit:
-    limit = fields.child("limit")
-    return Limit(limit.integer("n"), limit.integer("bytes"))
-
-
-def _parse_welcome(fields: Fields) -> Welcome:
-    return Welcome(
-        fields.integer("v"),
-        fields.text("server"),
-        fields.texts("formats"),
-        fields.texts("dtypes"),
-        fields.integer("max_header"),
-        fields.integer("max_payload"),
-        fields.text("boot"),
-        fields.text("ipc"),
-        fields.text("events"),
-        fields.text("memory", ""),
-        fields.text_map("sockets"),
-        fields.integer("max_skip", FIRST_MAX_SKIP),
-        fields.text("shutdown", ""),
-        fields.integer("max_patch", 0),
-    )
-
-
-def _parse_opened(fields: Fields) -> Opened:
-    return Opened(
-        fields.text("ds"),
-        fields.text("name"),
-        fields.text("path"),
-        fields.integer("next"),
-        _limit_of(fields),
-        fields.integer("window"),
-        fields.flag("resumed"),
-        fields.text("io"),
-        fields.integer("bytes", 0),
-        fields.integer("epoch", 0),
-        fields.optional_integer("memory"),
-        fields.text("memory_why", ""),
-        fields.optional_integer("stored"),
-        fields.flag("views", False),
-    )
-
-
-def _parse_stored(fields: Fields) -> StoredPage:
-    return StoredPage(fields.text("ds"), tuple(map(check_axes, fields.items("keys"))), fields.integer("next"))
-
-
-def _parse_ack(fields: Fields) -> Ack:
-    cursors = Cursors(fields.integer("received"), fields.integer("published"), fields.integer("durable"))
-    return Ack(fields.text("ds"), cursors, _limit_of(fields))
-
-
-def _parse_warn(fields: Fields) -> Warn:
-    return Warn(fields.text("ds"), fields.text("code"), fields.text("text"), fields.text("time", ""))
-
-
-def _parse_error(fields: Fields) -> Error:
-    return Error(
-        fields.text("code"),
-        fields.text("text"),
-        fields.text("ds") if fields.values.get("ds") is not None else None,
-        fields.optional_integer("n"),
-        fields.optional_integer("errno"),
-        fields.flag("fatal", default=False),
-        fields.integer("count", 1, maximum=MAX_NUMBER),
-    )
-
-
-def _parse_closed(fields: Fields) -> Closed:
-    return Closed(Receipt.of(fields.child("receipt")))
-
-
-def _parse_status(fields: Fields) -> StatusReply:
-    return StatusReply(parse_daemon(fields) if fields.values.get("ds") is None else parse_acquisition(fields))
-
-
-def _parse_mirrors(fields: Fields) -> MirrorsReply:
-    state = AcquisitionState(fields.choice("state", tuple(AcquisitionState)))
-    return MirrorsReply(fields.text("ds"), state, tuple(map(MirrorResult.of, fields.children("mirrors"))))
-
-
-_PARSERS: Mapping[str, Callable[[Fields], Reply]] = {
-    "welcome": _parse_welcome,
-    "opened": _parse_opened,
-    "ack": _parse_ack,
-    "stored": _parse_stored,
-    "warn": _parse_warn,
-    "error": _parse_error,
-    "closed": _parse_closed,
-    "status": _parse_status,
-    "mirrors": _parse_mirrors,
-    "shutdown": lambda fields: ShutdownReply(fields.integer("n")),
-}

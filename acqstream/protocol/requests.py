@@ -6,6 +6,7 @@ import functools
 import json
 import math
 import re
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -29,14 +30,82 @@ from acqstream.model.fields import (
     check_optional_integer,
     field_error,
 )
-from acqstream.model.frame_header import MAX_NUMBER, FrameHeader
+from acqstream.model.frame_header import MAX_NUMBER, FrameHeader, PixelType, pixel_type_of
 from acqstream.model.metadata import check_depth
-from acqstream.model.pixel_type import PixelType, pixel_type_of
-from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec
+from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec, is_view_name
+from acqstream.protocol.encoding import take_dataset_id, take_text
 from acqstream.protocol.frame_batch import FrameBatch, parse_frames, take_metadata
-from acqstream.protocol.mirrors import parse_views
 from acqstream.protocol.shared_memory import MemoryOffer, MemoryPlace, parse_offer, parse_place
-from acqstream.protocol.texts import take_dataset_id, take_text
+
+MAX_MIRRORS = 16
+MAX_SETTINGS_BYTES = 4096
+
+
+def parse_views(value: object) -> tuple[ViewSpec, ...]:
+    """The requested views, in order. Raises ProtocolError.
+
+    The name of each is that of its format, or "name" of its settings; a further mirror in the same format gets a
+    number. The existence of a format is not checked here.
+    """
+    if value is None:
+        return ()
+    if not isinstance(value, list | tuple) or len(value) > MAX_MIRRORS:
+        raise ProtocolError(f"field 'mirrors' must be a list of at most {MAX_MIRRORS} names, or maps with 'format'")
+    views: dict[str, ViewSpec] = {}
+    for entry in value:
+        settings = _checked_settings(entry) if isinstance(entry, Mapping) else {}
+        kind = settings["format"] if settings else entry
+        name = settings.get("name", kind)
+        if not isinstance(name, str) or not is_view_name(name):
+            raise ProtocolError(
+                f"field 'mirrors': {name!r:.60} is not a name of a mirror: up to 32 letters, digits, _ and -"
+            )
+        if settings and "name" not in settings:
+            name = _numbered(name, views)
+        elif settings and name in views:
+            raise ProtocolError(f"field 'mirrors': two have the name {name!r}")
+        views[name] = ViewSpec(kind, settings, name)
+    return tuple(views.values())
+
+
+def _checked_settings(entry: Mapping[Any, Any]) -> dict[str, Any]:
+    if not isinstance(entry.get("format"), str):
+        raise ProtocolError(f"field 'mirrors': {entry!r:.60} has no 'format'")
+    try:
+        text = json.dumps(dict(entry), allow_nan=False)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ProtocolError(f"field 'mirrors' cannot be stored as JSON: {error}") from error
+    if len(text) > MAX_SETTINGS_BYTES:
+        raise ProtocolError(f"field 'mirrors': settings of {len(text)} bytes; at most {MAX_SETTINGS_BYTES} are allowed")
+    settings: dict[str, Any] = json.loads(text)
+    return {"format": settings["format"]} if set(settings) == {"format"} else settings
+
+
+def _numbered(name: str, views: Mapping[str, ViewSpec]) -> str:
+    """A free name: n5, n5-2, n5-3 ..."""
+    if name not in views:
+        return name
+    return next(text for number in range(2, MAX_MIRRORS + 2) if (text := f"{name}-{number}") not in views)
+
+
+SHUTDOWN_PREFIX = "acqstream-shutdown-"
+_SHUTDOWN_KEY = re.compile(re.escape(SHUTDOWN_PREFIX) + r"[0-9a-f]{64}")
+MAX_KEY_FILE_BYTES = 200
+
+
+def new_shutdown_key() -> str:
+    """A key of 256 random bits."""
+    return SHUTDOWN_PREFIX + secrets.token_hex(32)
+
+
+def shutdown_key_in(content: bytes) -> str | None:
+    """The key in the content of a file; None if the file is not one of ours.
+
+    A client sends no other content: a program that only pretends to be a daemon could name any file of the user.
+    """
+    text = content.decode("ascii", "replace").strip()
+    return text if _SHUTDOWN_KEY.fullmatch(text) else None
+
 
 PROTOCOL_VERSION = 1
 _CHECKSUM = re.compile(r"[0-9a-fA-F]{16}")

@@ -10,10 +10,10 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from acqstream.model.cursors import Limit
-from acqstream.model.frame_run import FrameRun
+from acqstream.model.frame_header import FrameRun
 from acqstream.model.receipt import Status
 from acqstream.model.state import AcquisitionState as State
+from acqstream.model.state import Limit
 
 
 class Event(enum.Enum):

@@ -1,22 +1,23 @@
-"""Messages that hand memory over to the daemon, and places of payloads in it. docs/protocol.md, "Shared memory".
+"""Messages that hand memory over to the daemon, and spans of payloads in it. docs/protocol.md, "Shared memory".
 
 The handover is one message each way over a local socket of its own: AF_UNIX, SOCK_SEQPACKET on Linux, where the
 descriptor of the memory comes with the producer's (SCM_RIGHTS); TCP on loopback on Windows, where the message names the
-producer's handle. Everything else stays on ZeroMQ.
+producer's handle. Client and daemon compare the identity of the socket's file. Everything else stays on ZeroMQ.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from acqstream.errors import FieldError, FrameRefused, ProtocolError
 from acqstream.model.fields import check_integer, check_map, check_optional_integer
-from acqstream.model.memory_claims import WORD_BYTES
-from acqstream.protocol.encoding import Encoding, decode_header, encode_header
-from acqstream.protocol.texts import take_text
+from acqstream.model.state import WORD_BYTES
+from acqstream.protocol.encoding import Encoding, decode_header, encode_header, take_text
 
 MAX_HANDOVER_BYTES = 4096
 MAX_WHY = 300
@@ -114,3 +115,18 @@ def _check_token(token: str) -> str:
     if _TOKEN.fullmatch(token) is None:
         raise ProtocolError("field 'token' must be 32 hex digits in lower case")
     return token
+
+
+def socket_identity(path: str | os.PathLike[str]) -> str:
+    """Device, inode and change time of the socket at `path`; empty if no socket can be seen there.
+
+    Equal for two processes only if both see the same file, whatever each calls it: another machine, or a container with
+    a socket of its own at the same path, differs.
+    """
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):  # ValueError: a zero byte in a path that came over the wire
+        return ""
+    if not stat.S_ISSOCK(status.st_mode):
+        return ""
+    return f"{status.st_dev}:{status.st_ino}:{status.st_ctime_ns}"

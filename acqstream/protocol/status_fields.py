@@ -11,13 +11,14 @@ from acqstream.model.fields import Fields, check_integer, check_list, check_numb
 from acqstream.model.status import (
     AcquisitionStatus,
     DaemonStatus,
+    DaemonTotals,
     EndedStatus,
+    LatencyHistogram,
     LoadStatus,
     UnfinishedViewStatus,
     ViewProcessStatus,
     ViewStatus,
 )
-from acqstream.model.totals import DaemonTotals, LatencyHistogram
 
 MAX_STATUS_BYTES = 15 * 2**16
 """Limit for the lists of a daemon's status, as JSON; the complete status must fit into one header part."""

@@ -17,8 +17,8 @@ from acqstream.receive.dectris_stream import (
     check_start,
     parse_dectris,
 )
+from acqstream.receive.frame_order import MAX_LOST
 from acqstream.receive.recorder import UNACKNOWLEDGED, Recorder
-from acqstream.receive.stream_counter import MAX_LOST
 
 
 class DectrisRecorder(Recorder):

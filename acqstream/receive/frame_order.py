@@ -5,7 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from acqstream.receive.stream_counter import MAX_LOST
+MAX_LOST = 1_000_000  # a wider jump is another counter, not a loss
+
+
+class StreamCounter:
+    """Follows the `frame` field of one stream, from any first value on."""
+
+    def __init__(self) -> None:
+        self.last: int | None = None
+
+    def lost_before(self, frame: int | None) -> int | None:
+        """Return the number of frames missing between the last one and this; None if the counter restarted."""
+        if frame is None or self.last is None:
+            return 0
+        lost = frame - self.last - 1
+        return lost if 0 <= lost <= MAX_LOST else None
+
+    def advance(self, frame: int | None) -> None:
+        """Note a handled frame. After one without a counter (None) no loss can be detected for the next."""
+        self.last = frame
+
 
 _Message = TypeVar("_Message")
 
@@ -71,7 +90,7 @@ class FrameOrder(Generic[_Message]):
         yield message
 
     def _in_turn(self) -> Iterator[_Message]:
-        if self._last is None and len(self._held) > 1:  # the first two may have changed places
+        if self._last is None and len(self._held) > 1:  # the first two may have been swapped
             self._last = min(self._held) - 1
         while self._last is not None and self._held:
             following = self._last + 1

@@ -15,8 +15,7 @@ from acqstream.model.receipt import Receipt
 from acqstream.model.units import count_text
 from acqstream.receive.dectris_recorder import DectrisRecorder
 from acqstream.receive.dectris_stream import require_cbor
-from acqstream.receive.recorder import Recorder, StreamTally
-from acqstream.receive.stream_settings import StreamSettings
+from acqstream.receive.recorder import Recorder, StreamSettings, StreamTally
 
 _POLL_MS = 100
 _REORDER_S = 1.0  # of silence, after which messages that wait for others are stored

@@ -5,20 +5,57 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.client.producer import create
 from acqstream.client.run import Run
-from acqstream.errors import AcquisitionFailed, FrameRefused, ProtocolError
-from acqstream.model.pixel_type import pixel_type_of
+from acqstream.errors import AcquisitionFailed, ConfigError, FrameRefused, ProtocolError
+from acqstream.model.frame_header import pixel_type_of
 from acqstream.model.receipt import Receipt
 from acqstream.receive.array_stream import ArrayHeader, parse_array_header
-from acqstream.receive.frame_order import FrameOrder
-from acqstream.receive.stream_counter import StreamCounter
-from acqstream.receive.stream_settings import StreamSettings
+from acqstream.receive.frame_order import FrameOrder, StreamCounter
+
+MAX_REORDER = 1024
+Pattern = Literal["pull", "sub"]
+StreamFormat = Literal["array", "dectris"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSettings:
+    """stream is the endpoint of the stream, daemon that of the writer. bind: we bind it and the sender connects.
+
+    idle_s without a message end a dataset. queue bounds the messages that wait in the socket. frames is how many to
+    record before ending, None for no end. reorder is how many messages wait for one whose turn it is.
+    """
+
+    stream: str
+    name: str
+    daemon: str | None
+    pattern: Pattern = "pull"
+    format: StreamFormat = "array"
+    bind: bool = False
+    idle_s: float = 10.0
+    queue: int = 64
+    frames: int | None = None
+    reorder: int = 16
+    patience_s: float = 30.0
+    buffer_mb: float = 256
+
+    def __post_init__(self) -> None:
+        if self.pattern not in ("pull", "sub"):
+            raise ConfigError(f"pattern {self.pattern!r} must be 'pull' or 'sub'")
+        if self.format not in ("array", "dectris"):
+            raise ConfigError(f"format {self.format!r} must be 'array' or 'dectris'")
+        if not self.idle_s > 0:
+            raise ConfigError(f"idle_s={self.idle_s!r} must be a positive number of seconds")
+        if not 0 <= self.reorder <= MAX_REORDER:
+            raise ConfigError(f"reorder={self.reorder!r} must be a number of messages from 0 to {MAX_REORDER}")
+        if self.queue < 1:
+            raise ConfigError(f"queue={self.queue!r} must be at least one message")
+
 
 UNACKNOWLEDGED = (
     "unacknowledged_stream: the sender gets no acknowledgements; frames that it dropped show only in its frame counter"

@@ -20,11 +20,10 @@ from acqstream.errors import AcquisitionFailed
 from acqstream.model.acquisition_spec import AxisSpec
 from acqstream.model.axes import AxisValue
 from acqstream.model.receipt import Receipt
-from acqstream.simulate import pattern, sample
-from acqstream.simulate.axes_counter import AxesCounter
-from acqstream.simulate.frame_label import burn_number
+from acqstream.simulate import pattern
+from acqstream.simulate.axes_counter import AxesCounter, TileScan
+from acqstream.simulate.pattern import burn_number
 from acqstream.simulate.scene import SceneCamera
-from acqstream.simulate.tile_scan import TileScan
 
 _LOG = logging.getLogger(__name__)
 PIXEL_SIZE_UM = 0.5  # of cells and tiles
@@ -39,7 +38,7 @@ class CameraPlan:
 
     fps None means as fast as the daemon takes them. bits are the significant bits, None for all of the dtype.
     pattern "scene" shows cells (`scene`). "noise" is faster: without tiles the pattern of the frame's number
-    (`pattern`), with them a window of a virtual sample (`sample`). With tiles `axes` count the scans, row and column go
+    (`pattern`), with them a window of a virtual sample. With tiles `axes` count the scans, row and column go
     fastest, and all tiles of a scan are windows of one picture. levels: of the pyramid, None for as many as are needed.
     is_numbered: the frame's number is burned into a corner. data: data directory, in place of endpoint.
     """
@@ -78,19 +77,19 @@ class CameraPlan:
             burn_number(image, number, 2 ** (self.bits or 8 * image.itemsize) - 1)
         if self.tiles is None:
             return {"number": number}
-        places = {"XPositionPix": x, "YPositionPix": y, "PixelSizeUm": PIXEL_SIZE_UM}
-        return {"number": number, **places, "XPositionUm": x * PIXEL_SIZE_UM, "YPositionUm": y * PIXEL_SIZE_UM}
+        stage = {"XPositionPix": x, "YPositionPix": y, "PixelSizeUm": PIXEL_SIZE_UM}
+        return {"number": number, **stage, "XPositionUm": x * PIXEL_SIZE_UM, "YPositionUm": y * PIXEL_SIZE_UM}
 
     def _draw(self, image: NDArray[Any], picture: int, y: int, x: int) -> None:
         """Draw the window at (y, x) of a picture."""
         if self.pattern == "scene":
             camera = SceneCamera(self.axes)
-            place = camera.place(picture)
-            image[:] = camera.scene.window(y, x, self.shape, self.dtype, bits=self.bits, place=place)
+            index = camera.index(picture)
+            image[:] = camera.scene.window(y, x, self.shape, self.dtype, bits=self.bits, index=index)
         elif self.tiles is None:
             pattern.fill(image, picture, self.bits)
         else:
-            image[:] = sample.window(y, x, self.shape, self.dtype, bits=self.bits, picture=picture)
+            image[:] = pattern.window(y, x, self.shape, self.dtype, bits=self.bits, picture=picture)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from acqstream.errors import DatasetError, StorageError
 from acqstream.formats.ndtiff.pixels import StoredFrame
 from acqstream.formats.ndtiff.read_ahead import piece_memory
 from acqstream.formats.ndtiff.reader import NDTiffReader
-from acqstream.log.recent_groups import RecentGroups, place_key
+from acqstream.log.recent_frames import RecentGroups, place_key
 from acqstream.views.disk_allowance import DiskAllowance
 
 MAX_FRAMES = 4096  # in one take

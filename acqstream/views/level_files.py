@@ -17,14 +17,22 @@ from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, DiskFull, FrameNotFound, StorageError
 from acqstream.formats.ndtiff.folders import stack_paths
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.formats.ndtiff.index_file import IndexFile
-from acqstream.formats.ndtiff.layout import DIRECTORY_STEP, INDEX_NAME, NDTiffLayout
-from acqstream.formats.ndtiff.placement import BLOCK_BYTES, Page, Pages, Placement, RollOver, align_up
+from acqstream.formats.ndtiff.layout import (
+    BLOCK_BYTES,
+    DIRECTORY_STEP,
+    NDTiffLayout,
+    Page,
+    Pages,
+    Placement,
+    RollOver,
+    align_up,
+)
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.log.stacks import Stack, Stacks
 from acqstream.model.axes import Axes
-from acqstream.model.frame_header import FrameHeader
-from acqstream.model.frame_run import FrameRun
+from acqstream.model.frame_header import FrameHeader, FrameRun
 from acqstream.storage.files.append_file import AppendFile
 from acqstream.storage.files.disk import Disk
 from acqstream.storage.files.folder_tree import make_folder

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import DatasetError
-from acqstream.formats.ndtiff.placement import align_up
+from acqstream.formats.ndtiff.layout import align_up
 from acqstream.model.axes import AxisValue
-from acqstream.model.pixel_type import PixelType
+from acqstream.model.frame_header import PixelType
 from acqstream.views.memory_ahead import MemoryAhead
 
 MEMORY_BYTES = 256 * 2**20

@@ -1,4 +1,4 @@
-"""Records the state of a view in the folder of its dataset, see `acqstream.formats.ndtiff.mirror_records`."""
+"""Records the state of a view in the folder of its dataset, see `acqstream.formats.ndtiff.folders`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from acqstream.errors import DiskFull, StorageError
-from acqstream.formats.ndtiff.mirror_records import (
+from acqstream.formats.ndtiff.folders import (
     VIEW_SUFFIX,
     encode_record,
     read_record,
@@ -17,8 +17,7 @@ from acqstream.formats.ndtiff.mirror_records import (
 )
 from acqstream.log.state_file import STATE_NAME, now_text
 from acqstream.model.metadata import dump_ascii
-from acqstream.model.mirror_result import MAX_REASON_CHARACTERS, MirrorResult
-from acqstream.model.view_spec import PYRAMID_KIND
+from acqstream.model.view_spec import MAX_REASON_CHARACTERS, PYRAMID_KIND, MirrorResult
 from acqstream.storage.files.atomic_file import replace_file
 from acqstream.storage.files.disk import Disk
 from acqstream.views import checkpoint

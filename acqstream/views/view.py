@@ -25,9 +25,9 @@ from acqstream.errors import (
 )
 from acqstream.formats.ndtiff.folders import container_of
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
-from acqstream.log.recent_groups import RecentGroups
-from acqstream.model.mirror_result import MAX_REASON_CHARACTERS, MirrorResult, MirrorState
+from acqstream.log.recent_frames import RecentGroups
 from acqstream.model.units import count_text
+from acqstream.model.view_spec import MAX_REASON_CHARACTERS, MirrorResult, MirrorState
 from acqstream.storage.files.disk import Disk, LocalDisk
 from acqstream.views.base import RangeView, View
 from acqstream.views.checkpoint import view_folder

@@ -9,7 +9,7 @@ from typing import Any
 
 from acqstream.errors import AcqStreamError, CannotResume, CorruptDataset, DatasetError, StorageError
 from acqstream.formats.ndtiff.reader import NDTiffReader
-from acqstream.model.mirror_result import MirrorResult
+from acqstream.model.view_spec import MirrorResult
 from acqstream.storage.files.atomic_file import TEMPORARY_SUFFIX
 from acqstream.storage.files.directory_lock import LOCK_NAME, DirectoryLock
 from acqstream.storage.files.disk import Disk

@@ -13,7 +13,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from acqstream.model.status import SpaceLevel
-from acqstream.monitor.daemon_view import DaemonView
+from acqstream.monitor.daemon_watch import DaemonView
 from acqstream.web.answers import BROKEN_OFF
 from acqstream.web.data_routes import data_routes
 from acqstream.web.dataset_routes import dataset_routes

@@ -13,8 +13,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from acqstream.model.units import duration_text
-from acqstream.monitor.daemon_view import DaemonView
-from acqstream.monitor.daemon_watch import DaemonWatch
+from acqstream.monitor.daemon_watch import DaemonView, DaemonWatch
 from acqstream.monitor.status_history import StatusHistory, frame_rates
 
 logger = logging.getLogger("acqstream.web")
@@ -26,7 +25,7 @@ _RATE_LOOKS = 4  # looks over which the rate of frames is measured
 class Watch(Protocol):
     """What the feed asks; `DaemonWatch`, or a stand-in for tests."""
 
-    def look(self) -> DaemonView: ...
+    def tick(self) -> DaemonView: ...
     def close(self) -> None: ...
 
 
@@ -62,7 +61,7 @@ class DaemonFeed:
     async def look(self) -> None:
         """Ask once. Errors are in the view, and the first one of several is in the log."""
         try:
-            view = await asyncio.get_running_loop().run_in_executor(self._thread, self._watch.look)
+            view = await asyncio.get_running_loop().run_in_executor(self._thread, self._watch.tick)
             self._recent.append(view)
             self.history.add(view)
         except Exception as error:

@@ -24,10 +24,8 @@ from prometheus_client.registry import Collector
 from acqstream import __version__
 from acqstream.model.receipt import END_STATES
 from acqstream.model.state import AcquisitionState
-from acqstream.model.status import AcquisitionStatus, DaemonStatus
-from acqstream.model.totals import DaemonTotals, LatencyHistogram
-from acqstream.model.warning_code import WarningCode
-from acqstream.monitor.daemon_view import DaemonView, EndedRun
+from acqstream.model.status import AcquisitionStatus, DaemonStatus, DaemonTotals, LatencyHistogram, WarningCode
+from acqstream.monitor.daemon_watch import DaemonView, EndedRun
 
 STAGES = ("received", "published", "durable")
 

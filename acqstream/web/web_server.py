@@ -1,8 +1,8 @@
 """Runs the web face: sockets, bounds on connections, and the end; alone, or as a child process of the daemon.
 
-`acqstream.daemon.web_process` starts `python -m acqstream.web.web_server SETTINGS SOCKET PARENT`, SETTINGS in JSON. The
-process ends when the socket is closed. Exit codes: 0 in order, 78 the settings cannot work. Of errors that any client
-can cause the log has how many there were, not what they held, which may be a token.
+`acqstream.daemon.child_process` starts `python -m acqstream.web.web_server SETTINGS SOCKET PARENT`, SETTINGS in JSON.
+The process ends when the socket is closed. Exit codes: 0 in order, 78 the settings cannot work. Of errors that any
+client can cause the log has how many there were, not what they held, which may be a token.
 """
 
 from __future__ import annotations

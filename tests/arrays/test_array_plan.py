@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from acqstream.arrays.array_plan import ArrayPlan, check_no_tiles, plan_array
 from acqstream.arrays.frame_array import axis_plans, frame_array
 from acqstream.arrays.reader_axes import shown_axes
-from acqstream.errors import DatasetError
+from acqstream.errors import DatasetError, FieldError
 from acqstream.frames.frame_indices import FramePlaces
 from acqstream.model.axes import AxisValue
 from tests.arrays.test_frame_array import seen_in
@@ -143,26 +143,13 @@ def test_planned_places_are_kept_for_their_values() -> None:
     assert [places.take({"z": value}) for value in (900, -1, 3)] == [(900,), (901,), (3,)]
 
 
-def old(first: dict[str, Any], **named: tuple[AxisValue, ...]) -> ArrayPlan:
-    """The plan of an earlier version, as it stands in its mirror.json."""
-    axes = [{"name": name, "size": 0, "is_named": name in named, "values": named.get(name, ())} for name in first]
-    return ArrayPlan.from_json({"axes": axes, "frame_shape": [4, 5], "dtype": "<u2", "pixel_size_um": 0.5})
-
-
-def test_mirrors_of_earlier_versions_keep_their_places() -> None:
-    places = FramePlaces(old({"time": 0, "channel": "b", "z": -2}, channel=("a", "b"), z=()))
-    assert places.take({"time": 5000, "channel": "b", "z": -2}) == (5000, 1, 0)
-    assert places.take({"time": 3, "channel": "c", "z": 7}) == (3, 2, 1)
-    assert places.take({"time": 3}) == (3, 0, 0)
-    assert list(places.keys_at((3, 2, 1))) == [{"time": 3, "channel": "c", "z": 7}]
-    assert (places.shown_axes(), places.axis_values()) == ((), {})
-    assert places.labels()["channel"] == ["a", "b", "c"]
-
-
-@pytest.mark.parametrize("value", ["a", -1, 10_000_000])
-def test_mirrors_of_earlier_versions_refuse_values_of_another_kind(value: AxisValue) -> None:
-    with pytest.raises(DatasetError, match="after integers from 0 on"):
-        FramePlaces(old({"z": 0})).take({"z": value})
+@pytest.mark.parametrize("change", [{"rule": "arrival"}, {"rule": "value"}, {"is_named": True}])
+def test_plans_of_another_rule_are_refused(change: dict[str, Any]) -> None:
+    values = json.loads(json.dumps(plan({"z": 0}).to_json()))
+    assert ArrayPlan.from_json(values) == plan({"z": 0})
+    values["axes"][0] |= change
+    with pytest.raises((TypeError, FieldError)):
+        ArrayPlan.from_json(values)
 
 
 def test_axes_that_no_mirror_has() -> None:

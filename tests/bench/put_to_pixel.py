@@ -23,9 +23,9 @@ import numpy as np
 from PIL import Image
 
 import acqstream
-from acqstream.bench.daemon import serving
-from acqstream.bench.http_client import web_server
+from acqstream.bench.producer import serving
 from acqstream.web.data import neuroglancer_follower
+from bench.http_client import web_server
 from tests.oracles.neuroglancer_page import _FLAGS
 from tests.oracles.webknossos_package import PYTHON
 from tests.web.browser import BrowserPage

@@ -6,8 +6,18 @@ from dataclasses import asdict
 
 import pytest
 
-from acqstream.bench.measurement import Latency, Measurement, ProcessCost, latency_of, measurement_from
-from acqstream.bench.report import Pair, absent_row, limit_row, measured_row
+from acqstream.bench.measurement import (
+    LIMIT,
+    Latency,
+    Measurement,
+    Pair,
+    ProcessCost,
+    absent_row,
+    latency_of,
+    measured_row,
+    measurement_from,
+    row_report,
+)
 
 
 def run(gb_per_s: float, cpu_s: float = 0.1, peak: int | None = 100) -> Measurement:
@@ -42,7 +52,7 @@ def test_costs() -> None:
     row = measured_row("ipc", [Pair(run(1.0), run(1.0, cpu_s=0.3, peak=7)), Pair(run(1.0), run(1.0, peak=None))], {})
     assert row.cpu_s_per_gb == {"producer": pytest.approx(0.2)}
     assert row.peak_bytes == {"producer": 7}
-    assert limit_row([Pair(run(3.0), run(1.0))]).frames_per_s is None
+    assert row_report(LIMIT, [run(3.0)]).frames_per_s is None
     assert absent_row("ndstorage", "not installed").runs == ()
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from acqstream.bench import comparison
 from acqstream.bench.comparison import BenchSettings, Row, run_benchmark
-from acqstream.bench.measurement import Latency, Measurement, ProcessCost
-from acqstream.bench.report import file_system_of
+from acqstream.bench.measurement import Latency, Measurement, ProcessCost, file_system_of
 from acqstream.bench.workload import Workload
 from acqstream.errors import AcquisitionFailed, ConfigError
 

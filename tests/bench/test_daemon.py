@@ -12,13 +12,13 @@ import psutil
 import pytest
 
 import acqstream
-from acqstream.bench import daemon
-from acqstream.client.status import fetch_status
+from acqstream.bench import producer
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.daemon.config import DaemonConfig
 from acqstream.errors import AcquisitionFailed, WaitTimeout
 from acqstream.mirrors.chunk_plan import Budget
 from acqstream.mirrors.ready_memory import ready_bytes
-from acqstream.protocol.mirrors import parse_views
+from acqstream.protocol.requests import parse_views
 from tests.live.daemon_process import free_port
 from tests.waiting import HANG_S
 
@@ -33,13 +33,13 @@ def kills(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         pids.append(process.pid)
         kill(process)
 
-    monkeypatch.setattr(daemon, "has_terminate_signal", lambda: False)
+    monkeypatch.setattr(producer, "has_terminate_signal", lambda: False)
     monkeypatch.setattr(subprocess.Popen, "kill", note_and_kill)
     return pids
 
 
 def test_without_a_signal_it_is_asked_to_end(tmp_path: Path, kills: list[int]) -> None:
-    with daemon.running_daemon(tmp_path / "data", f"tcp://127.0.0.1:{free_port()}"):
+    with producer.running_daemon(tmp_path / "data", f"tcp://127.0.0.1:{free_port()}"):
         pass
     assert not kills
 
@@ -48,10 +48,10 @@ def test_one_that_does_not_end_is_killed(tmp_path: Path, kills: list[int], monke
     def refuse(endpoint: str, *, timeout_s: float) -> int:
         raise WaitTimeout("it does not end")
 
-    monkeypatch.setattr(daemon, "shut_down", refuse)
+    monkeypatch.setattr(producer, "shut_down", refuse)
     with (
         pytest.raises(AcquisitionFailed, match="did not stop within 60 s: it does not end"),
-        daemon.running_daemon(tmp_path / "data", f"tcp://127.0.0.1:{free_port()}") as pid,
+        producer.running_daemon(tmp_path / "data", f"tcp://127.0.0.1:{free_port()}") as pid,
     ):
         pass
     assert kills == [pid]
@@ -60,7 +60,7 @@ def test_one_that_does_not_end_is_killed(tmp_path: Path, kills: list[int], monke
 def test_it_is_configured_for_the_mirrors_of_its_row_and_takes_memory_for_them(tmp_path: Path) -> None:
     endpoint = f"tcp://127.0.0.1:{free_port()}"
     mirrors: list[dict[str, Any]] = [{"format": "ome-zarr", "levels": 1}, {"format": "hsds", "name": "table"}]
-    with daemon.running_daemon(tmp_path / "data", endpoint, 64, mirrors=mirrors):
+    with producer.running_daemon(tmp_path / "data", endpoint, 64, mirrors=mirrors):
         wanted = ready_bytes(
             parse_views(mirrors), Budget.of(DaemonConfig().mirror_memory_mb), psutil.virtual_memory().total
         )
@@ -73,4 +73,4 @@ def test_it_is_configured_for_the_mirrors_of_its_row_and_takes_memory_for_them(t
 
 def test_options_of_all_kinds_are_written_as_toml() -> None:
     options = {"a": 'x"\\é\n', "b": [1, 2.5, True], "c": {"d": 9, "e": {}}, "f": ()}
-    assert tomllib.loads(f"mirrors = {daemon._toml([options])}") == {"mirrors": [{**options, "f": []}]}
+    assert tomllib.loads(f"mirrors = {producer._toml([options])}") == {"mirrors": [{**options, "f": []}]}

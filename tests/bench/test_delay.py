@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from acqstream.bench.comparison import BenchSettings
-from acqstream.bench.delay import DelayPlan, run_delay_benchmark
+from bench.delay import DelayPlan, run_delay_benchmark
 
 PLAN = DelayPlan(shape=(32, 32), frames_per_s=200, seconds=0.2)
 
@@ -34,6 +34,6 @@ def test_every_frame_is_timed(tmp_path: Path) -> None:
 
 
 def test_a_transport_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acqstream.bench.delay.transport_absent", lambda transport: "not on this platform")
+    monkeypatch.setattr("bench.delay.transport_absent", lambda transport: "not on this platform")
     report = run_delay_benchmark(settings(tmp_path, "shm"), lambda *news: None, plan=PLAN)
     assert report.tables[0].rows == ({"row": "shm", "note": "not on this platform"},)

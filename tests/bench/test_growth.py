@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from acqstream.bench.comparison import BenchSettings
-from acqstream.bench.growth import GrowthPlan, _Cost, on_paper, run_growth_benchmark
 from acqstream.errors import ConfigError
+from bench.growth import GrowthPlan, _Cost, on_paper, run_growth_benchmark
 
 
 def test_on_paper_each_further_frame_costs_the_same() -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from acqstream.bench.http_client import ObjectClient, read_frames
+from bench.http_client import ObjectClient, read_frames
 
 BODY = bytes(range(256)) * 12_000  # more than the client's buffer
 

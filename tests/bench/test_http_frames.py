@@ -10,13 +10,15 @@ import psutil
 import pytest
 
 from acqstream.bench.comparison import DATASET, BenchSettings
-from acqstream.bench.http_frames import run_web_benchmark
+from bench import http_client
+from bench.http_frames import run_web_benchmark
 from tests.waiting import until
 
 KILLED = """
 import sys, time
 from pathlib import Path
-from acqstream.bench.http_client import sendfile_server, web_server
+sys.path.append(sys.argv[2])
+from bench.http_client import sendfile_server, web_server
 
 data = Path(sys.argv[1])
 with web_server(data) as (_, web), sendfile_server(data, 4096) as (_, least):
@@ -54,7 +56,7 @@ def test_frames_and_pieces_are_read(tmp_path: Path) -> None:
 def test_servers_do_not_outlive_a_benchmark_that_is_killed(tmp_path: Path) -> None:
     (tmp_path / DATASET).mkdir()
     (tmp_path / DATASET / "stack.tif").write_bytes(bytes(4096))
-    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    command = [sys.executable, "-c", KILLED, str(tmp_path), str(Path(http_client.__file__).parents[1])]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as benchmark:
         assert benchmark.stdout is not None
         servers = [psutil.Process(int(pid)) for pid in benchmark.stdout.readline().split()]

@@ -11,7 +11,7 @@ import pytest
 PROGRAM = """if True:
     import os, signal, sys
     from pathlib import Path
-    from acqstream.bench.interruption import cleaned_up_if_interrupted, temporary_folder
+    from acqstream.bench.child_process import cleaned_up_if_interrupted, temporary_folder
 
     def delete(*arguments, call=getattr(os, sys.argv[2]), **how):
         setattr(os, sys.argv[2], call)

@@ -8,15 +8,23 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.bench import block_peer, limit
-from acqstream.bench.block_peer import compress_blocks, write_blocks
+from acqstream.bench import limit
 from acqstream.bench.comparison import BenchSettings
 from acqstream.bench.limit import measure_copy
-from acqstream.bench.mirror import LIVE_ROWS, MirrorPlan, chosen_plan, run_mirror_benchmark, stacks_of
-from acqstream.bench.mirror_alone import ALONE_ROWS
+from acqstream.bench.mirror import (
+    ALONE_ROWS,
+    LIVE_ROWS,
+    PACED_ROWS,
+    MirrorPlan,
+    chosen_plan,
+    run_mirror_benchmark,
+    stacks_of,
+)
 from acqstream.bench.workload import Workload
 from acqstream.errors import ConfigError
 from acqstream.storage.files.disk import write_all
+from bench import block_peer, mirror_peers
+from bench.block_peer import compress_blocks, write_blocks
 
 
 def test_stacks_are_whole_or_less_than_one() -> None:
@@ -25,11 +33,10 @@ def test_stacks_are_whole_or_less_than_one() -> None:
 
 def test_mirrors_are_chosen_by_name() -> None:
     usual = chosen_plan(())
-    assert usual.live == LIVE_ROWS
-    assert {row.name for row in usual.alone} == {row.name for row in ALONE_ROWS if not row.is_extra}
-    some = chosen_plan(("n5", "wkw one level paced", "ome-zarr raw 16 deep"))
+    assert (usual.live, usual.paced, usual.alone) == (LIVE_ROWS, PACED_ROWS, ALONE_ROWS)
+    some = chosen_plan(("n5", "wkw one level paced", "ome-zarr raw"))
     assert ([*some.live], [*some.paced]) == (["n5"], ["wkw one level paced"])
-    assert [row.name for row in some.alone] == ["ome-zarr raw 16 deep"]
+    assert [row.name for row in some.alone] == ["ome-zarr raw"]
     with pytest.raises(ConfigError, match=r"unknown mirrors \['n6'\]"):
         chosen_plan(("n5", "n6"))
 
@@ -94,7 +101,7 @@ def test_the_daemon_of_a_row_is_configured_for_its_mirrors(tmp_path: Path, monke
         noted.append(mirrors)
         raise StoppedError
 
-    monkeypatch.setattr("acqstream.bench.mirror.serving", note)
+    monkeypatch.setattr("acqstream.bench.comparison.serving", note)
     plan = MirrorPlan(shape=(8, 8), live={}, paced={"both": LIVE_ROWS["n5 and wkw"]}, alone=())
     settings = BenchSettings(directory=tmp_path, payload_bytes=100_000, pairs=1, rows=("tcp",), daemon_memory_mb=64)
     with pytest.raises(StoppedError):
@@ -120,5 +127,26 @@ def test_a_run_for_real(tmp_path: Path) -> None:
     assert [row["row"] for row in alone.rows] == ["n5 raw", "n5 blosc-lz4", "wkw raw"]
     for row in alone.rows:
         assert float(row["gb_per_s"] or 0) > float(row["checked_gb_per_s"] or 0) > 0
-        assert row["ratio"] or row["beside"] == "tensorstore"
+        assert row["beside"] == "direct copy"
+        assert float(row["ratio"] or 0) > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout_s(120)
+def test_other_writers_run_beside_a_mirror(tmp_path: Path) -> None:
+    settings = BenchSettings(directory=tmp_path, payload_bytes=2_200_000, pairs=2, rows=("tcp",), daemon_memory_mb=64)
+    names = ("n5 raw", "wkw lz4", "ome-zarr raw beside writers", "precomputed raw shards")
+    news: list[tuple[str, int, int]] = []
+    report = mirror_peers.run_peers_benchmark(settings, lambda *step: news.append(step), names=names, shape=(64, 96))
+    (table,) = report.tables
+    assert {row["row"] for row in table.rows} == set(names)
+    peers = [peer for row in mirror_peers.ROWS if row.name in names for peer in row.peers]
+    assert [row["beside"] for row in table.rows] == [peer.name for peer in peers]
+    for row, peer in zip(table.rows, peers, strict=True):
+        assert peer.absent or float(row["ratio"] or 0) > 0, row
+    if not any(peer.absent for peer in peers):
+        assert [done for _, done, _ in news] == list(range(news[-1][2]))
+    with pytest.raises(ConfigError, match=r"unknown mirrors \['n6'\]"):
+        mirror_peers.run_peers_benchmark(settings, lambda *step: None, names=("n6",))
     assert list(tmp_path.iterdir()) == []

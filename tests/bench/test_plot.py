@@ -8,12 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.bench import plot
 from acqstream.bench.comparison import BenchSettings, Observer
-from acqstream.bench.measurement import Latency, Measurement, ProcessCost, Spread
-from acqstream.bench.plot import check_plot, draw, rates_by_size, run_plotted_benchmark
-from acqstream.bench.report import BenchReport, Pair, SituationReport, absent_row, limit_row, measured_row
+from acqstream.bench.measurement import (
+    LIMIT,
+    BenchReport,
+    Latency,
+    Measurement,
+    Pair,
+    ProcessCost,
+    SituationReport,
+    Spread,
+    absent_row,
+    measured_row,
+    row_report,
+)
 from acqstream.errors import ConfigError
+from bench import plot
+from bench.plot import check_plot, draw, rates_by_size, run_plotted_benchmark
 
 
 def measured(gb_per_s: float) -> Measurement:
@@ -28,7 +39,11 @@ def measured(gb_per_s: float) -> Measurement:
 
 def situation(shape: tuple[int, int]) -> SituationReport:
     pairs = [Pair(measured(3), measured(2)), Pair(measured(4), measured(1))]
-    rows = (limit_row(pairs), absent_row("tensorstore", "not measured"), measured_row("ipc", pairs, {}))
+    rows = (
+        row_report(LIMIT, [pair.limit for pair in pairs]),
+        absent_row("tensorstore", "not measured"),
+        measured_row("ipc", pairs, {}),
+    )
     return SituationReport(shape=shape, dtype="uint16", payload_bytes=10**9, frames=10, peers=(), rows=rows)
 
 
@@ -87,6 +102,7 @@ def test_refuses_before_anything_runs(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_nothing_else_loads_matplotlib() -> None:
-    modules = "acqstream.cli.main, acqstream.bench.plot, acqstream.bench.comparison"
-    code = f"import sys, {modules}; sys.exit('matplotlib' in sys.modules)"
+    modules = "acqstream.cli.main, acqstream.bench.comparison, bench.plot"
+    tools = str(Path(plot.__file__).parents[1])
+    code = f"import sys; sys.path.append({tools!r}); import {modules}; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=50).returncode == 0

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from acqstream.bench.comparison import BenchSettings
-from acqstream.bench.producers import wait_for_view
-from acqstream.bench.pyramid import PyramidPlan, run_pyramid_benchmark
+from acqstream.bench.producer import wait_for_view
 from acqstream.errors import AcquisitionFailed
 from acqstream.model.view_spec import ViewSpec
 from acqstream.storage.files.disk import LocalDisk
 from acqstream.views.checkpoint import Checkpoint, view_folder, write_checkpoint
+from bench.pyramid import PyramidPlan, run_pyramid_benchmark
 
 
 def test_levels_that_fail_end_it(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import acqstream
-from acqstream.bench import limit, readers
+from acqstream.bench import limit, reading
 from acqstream.bench.comparison import BenchSettings
 from acqstream.bench.limit import measure_direct_reads
 from acqstream.bench.reading import run_reading_benchmark, write_large_index
@@ -56,7 +56,7 @@ def test_the_dataset_to_open_is_one(tmp_path: Path) -> None:
         assert ds.shape == (3, 4, 25, 32, 32)
         assert not ds.read_frame(time=2, channel="Brightfield", z=24).any()
         assert len(list(ds.frames())) == 300
-    measured = readers.measure_opening(path)
+    measured = reading.measure_opening(path)
     assert measured.frames == 300
     assert measured.note.endswith("bytes per frame")
 
@@ -66,7 +66,7 @@ def test_frames_and_bare_reads_take_the_same_bytes(tmp_path: Path) -> None:
     for t in range(5):
         folder.add({"time": t}, image(t))
     for what in ("frames", "read_frame", "pread"):
-        measured = readers.measure(what, folder.path)
+        measured = reading.measure(what, folder.path)
         assert measured.payload_bytes == measured.frames * 24
         assert measured.frames % 5 == 0
 

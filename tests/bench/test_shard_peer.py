@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from acqstream.bench import shard_peer
 from acqstream.bench.measurement import Measurement
-from acqstream.bench.mirror_peers import PeerTask
-from acqstream.bench.shard_peer import append_frames, write_volumes, write_zarr_frames, write_zarr_shards
+from acqstream.bench.mirror import AloneTask
 from acqstream.bench.workload import Workload
+from bench import shard_peer
+from bench.mirror_peers import level_of
+from bench.shard_peer import append_frames, write_volumes, write_zarr_frames, write_zarr_shards
 
 FRAMES = Workload((32, 48), "uint16", 22, pool_bytes=10 * 32 * 48 * 2)
 CHUNK, SHARD = (2, 16, 16), (8, 32, 48)
@@ -45,8 +46,8 @@ def test_peers_write_all_frames_in_the_given_shards_and_they_are_forced(
     assert metadata["chunk_grid"]["configuration"]["chunk_shape"] == [*SHARD]
     assert metadata["codecs"][0]["configuration"]["chunk_shape"] == [*CHUNK]
     (folder,) = [path.parent for path in (tmp_path / array).rglob("zarr.json") if '"array"' in path.read_text()]
-    place = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(folder)}}
-    stored = tensorstore.open(place).result().read().result()
+    spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(folder)}}
+    stored = tensorstore.open(spec).result().read().result()
     pool = FRAMES.pool()
     # whole shards are handed out in turn: 8 of the 10 frames; the last shard has 6
     turn = 8 if write is write_zarr_shards else 10
@@ -55,8 +56,8 @@ def test_peers_write_all_frames_in_the_given_shards_and_they_are_forced(
 
 def test_a_peer_gets_the_shards_of_the_mirror() -> None:
     settings = {"format": "ome-zarr", "compression": "none", "levels": 1, "chunks": (1, 512, 512)}
-    task = PeerTask(Path("cells"), Workload((1024, 700), "uint16", 512), 128, settings)
-    level = task.level()
+    task = AloneTask(Path("cells"), Workload((1024, 700), "uint16", 512), 128, settings)
+    level = level_of(task)
     assert level.axes == ("time", "z", "y", "x")
     assert (level.block_shape, level.shard_shape) == ((1, 1, 512, 512), (1, 128, 1024, 1024))
 
@@ -73,6 +74,6 @@ def test_tensorstore_writes_a_volume_of_one_shard_for_each_stack(
     for number in range(3):  # 22 frames: the last stack has 6
         folder = tmp_path / f"peer-{number}"
         assert len(list(folder.rglob("*.shard"))) == 1
-        place = {"driver": "neuroglancer_precomputed", "kvstore": {"driver": "file", "path": str(folder)}}
-        stored = tensorstore.open(place).result()[..., 0].T.read().result()
+        spec = {"driver": "neuroglancer_precomputed", "kvstore": {"driver": "file", "path": str(folder)}}
+        stored = tensorstore.open(spec).result()[..., 0].T.read().result()
         assert np.array_equal(stored, np.stack(pool[: min(8, 22 - 8 * number)]))

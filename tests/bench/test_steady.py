@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from acqstream.bench import steady
-from acqstream.bench.comparison import BenchSettings
-from acqstream.bench.producers import PacedTimes
-from acqstream.bench.steady import SteadyPlan, _Steady, put_figures, roll_over_figures, run_steady_benchmark
+from acqstream.bench import limit
+from acqstream.bench.comparison import Bench, BenchSettings
+from acqstream.storage.files.disk import write_all
+from bench import steady
+from bench.paced_producer import PacedTimes
+from bench.steady import SteadyPlan, _Steady, measure_paced_limit, put_figures, roll_over_figures, run_steady_benchmark
 
 SECOND = 10**9
 FRAMES = 60  # ten a second
@@ -56,7 +60,8 @@ def test_late_frames_are_those_that_began_an_interval_late() -> None:
 
 def test_a_run_is_as_long_as_the_disk_has_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = BenchSettings(directory=tmp_path, payload_bytes=3_000_000, pairs=1, rows=("ipc",))
-    run = _Steady(settings, SteadyPlan(shape=(256, 256), seconds=10), tmp_path, lambda *news: None, 1)
+    bench = Bench(settings, tmp_path, lambda *news: None, 1)
+    run = _Steady(bench, SteadyPlan(shape=(256, 256), seconds=10))
     assert run.paced_workload(100.0).frames == 1000
     monkeypatch.setattr(steady, "FILES", SimpleNamespace(free_bytes=lambda path: 500 * 131072))
     assert run.paced_workload(100.0).frames == 425
@@ -72,4 +77,43 @@ def test_a_run_for_real(tmp_path: Path) -> None:
     (row,) = table.rows
     assert row["roll_overs"] == 0
     assert all(row[name] for name in ("sustainable_gb_per_s", "frames", "put_max_ms", "limit_slowest_ms"))
+    assert list(tmp_path.iterdir()) == []
+
+
+class Clock:
+    """Time that passes in writes, as given, and while the benchmark waits."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, writes_s: list[float]) -> None:
+        self.now_s = 0.0
+        self.began_s: list[float] = []
+        self._writes_s = iter(writes_s)
+        seconds = SimpleNamespace(
+            perf_counter=lambda: self.now_s,
+            perf_counter_ns=lambda: round(self.now_s * 1e9),
+            process_time=time.process_time,
+            sleep=self.pass_by,
+        )
+        monkeypatch.setattr(steady, "time", seconds)
+        monkeypatch.setattr(limit, "write_all", self.write)
+
+    def pass_by(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def write(self, *arguments: Any, **how: Any) -> None:
+        self.began_s.append(self.now_s)
+        write_all(*arguments, **how)
+        self.pass_by(next(self._writes_s))
+
+
+def test_paced_writes_come_when_they_are_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limit, "WRITE_BYTES", 64 * 1024)
+    monkeypatch.setattr(steady, "WRITE_BYTES", 64 * 1024)
+    clock = Clock(monkeypatch, writes_s=[0.01, 0.08, 0.01, 0.01, 0.01])  # one is due every 0.05 s
+    measured, behind_s = measure_paced_limit(tmp_path, 5 * 65536, 20 * 65536.0, 2 * 65536)
+    assert measured.frames == 5
+    assert clock.began_s == pytest.approx([0, 0.05, 0.13, 0.15, 0.2])
+    assert measured.seconds == pytest.approx(0.21)
+    assert behind_s == pytest.approx(0.03)
+    assert measured.latency.max_ms == pytest.approx(80)
+    assert measured.note.endswith("paced")
     assert list(tmp_path.iterdir()) == []

@@ -16,22 +16,22 @@ import psutil
 import pytest
 
 from acqstream.bench.comparison import BenchSettings
-from acqstream.bench.delay import DelayPlan
-from acqstream.bench.measurement import Latency, Measurement, ProcessCost
-from acqstream.bench.report import (
+from acqstream.bench.measurement import (
+    LIMIT,
     BenchReport,
+    Latency,
+    Measurement,
     Pair,
+    ProcessCost,
     SituationReport,
     Table,
     absent_row,
-    limit_row,
     measured_row,
     row_report,
 )
-from acqstream.bench.steady import SteadyPlan
-from acqstream.cli.bench_tables import print_bench_report
-from acqstream.cli.exit_code import ExitCode
+from acqstream.cli.bench import print_bench_report
 from acqstream.cli.main import main
+from acqstream.cli.output import ExitCode
 
 
 def measurement(seconds: float, **peaks: int) -> Measurement:
@@ -60,7 +60,7 @@ REPORT = BenchReport(
             frames=100,
             peers=("ndstorage",),
             rows=(
-                limit_row([PAIR]),
+                row_report(LIMIT, [PAIR.limit]),
                 absent_row("ndstorage", "not installed"),
                 measured_row("ipc", [PAIR], {"ndstorage": [PAIR]}),
             ),
@@ -168,19 +168,12 @@ class OtherBenchmark(Benchmark):
 @pytest.mark.parametrize(
     ("options", "function", "given"),
     [
-        (["--latency"], "delay.run_delay_benchmark", {"plan": DelayPlan(seconds=20)}),
-        (["--latency", "--seconds", "3"], "delay.run_delay_benchmark", {"plan": DelayPlan(seconds=3)}),
-        (["--steady"], "steady.run_steady_benchmark", {"plan": SteadyPlan(seconds=60)}),
-        (["--steady", "--quick"], "steady.run_steady_benchmark", {"plan": SteadyPlan(seconds=10)}),
-        (["--growth"], "growth.run_growth_benchmark", {}),
-        (["--pyramid"], "pyramid.run_pyramid_benchmark", {}),
         (["--mirror"], "mirror.run_mirror_benchmark", {"names": ()}),
         (
             ["--mirror", "--mirrors", "n5, ome-zarr raw"],
             "mirror.run_mirror_benchmark",
             {"names": ("n5", "ome-zarr raw")},
         ),
-        (["--plot", "rates.svg"], "plot.run_plotted_benchmark", {"path": Path("rates.svg")}),
     ],
 )
 def test_other_figures(
@@ -223,13 +216,8 @@ def test_a_table_of_many_figures_has_a_line_for_each(capsys: pytest.CaptureFixtu
         ["--bytes", "0"],
         ["--rows", "ipc,zip"],
         ["--pairs", "0"],
-        ["--seconds", "5"],
-        ["--steady", "--seconds", "0"],
-        ["--steady", "--growth"],
-        ["--steady", "--pyramid"],
-        ["--mirror", "--pyramid"],
         ["--mirrors", "n5"],
-        ["--reading", "--plot", "a.svg"],
+        ["--reading", "--mirror"],
     ],
 )
 def test_wrong_usage(options: list[str]) -> None:
@@ -240,12 +228,8 @@ def test_wrong_usage(options: list[str]) -> None:
     ("options", "complaint"),
     [
         (["--bytes", "1000000GB"], "are free"),
-        (["--latency", "--rows", "ndstorage"], "needs one of the rows shm, ipc, tcp"),
-        (["--steady", "--rows", "ndstorage"], "needs one of the rows shm, ipc, tcp"),
-        (["--growth", "--rows", "ndstorage"], "needs one of the rows shm, ipc, tcp"),
         (["--mirror", "--rows", "ndstorage"], "needs one of the rows shm, ipc, tcp"),
         (["--mirror", "--mirrors", "n6"], "unknown mirrors ['n6']"),
-        (["--plot", "rates.gif"], ".svg or .png"),
     ],
 )
 def test_what_cannot_work_ends_before_it_begins(

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.main import main
+from acqstream.cli.output import ExitCode
 from tests.formats.n5.n5_samples import GOLDEN, samples, write_pyramid
 
 

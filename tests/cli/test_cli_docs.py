@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.main import main
+from acqstream.cli.output import ExitCode
 
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
 

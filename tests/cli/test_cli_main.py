@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from acqstream.cli.exit_code import ExitCode, error_line, exit_code_of
 from acqstream.cli.main import main
+from acqstream.cli.output import ExitCode, error_line, exit_code_of
 from acqstream.errors import (
     AcqStreamError,
     AcquisitionFailed,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.cli import log_file
-from acqstream.cli.log_file import LogFile
+from acqstream.cli import output
 from acqstream.cli.main import main
+from acqstream.cli.output import LogFile
 from acqstream.storage.platform import pc
 
 
@@ -63,12 +63,12 @@ def test_a_configuration_that_cannot_work_is_not_installed(commands: list[list[s
 
 
 def test_the_log_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_file, "MAX_BYTES", 1000)
+    monkeypatch.setattr(output, "MAX_LOG_BYTES", 1000)
     log = LogFile(tmp_path / "log")
     for number in range(800):
         log.write(b"message %d\n" % number)
     log.close()
-    assert {path.name for path in tmp_path.iterdir()} == {"log", *(f"log.{n + 1}" for n in range(log_file.N_OLD))}
+    assert {path.name for path in tmp_path.iterdir()} == {"log", *(f"log.{n + 1}" for n in range(output.N_OLD_LOGS))}
     assert all(path.stat().st_size <= 1000 for path in tmp_path.iterdir())
     kept = "".join((tmp_path / name).read_text() for name in ("log.4", "log.3", "log.2", "log.1", "log")).splitlines()
     assert kept == [f"message {number}" for number in range(800 - len(kept), 800)]
@@ -76,7 +76,7 @@ def test_the_log_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_no_message_is_lost_while_the_log_cannot_be_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows renames no file that is open in an editor."""
-    monkeypatch.setattr(log_file, "MAX_BYTES", 100)
+    monkeypatch.setattr(output, "MAX_LOG_BYTES", 100)
     log = LogFile(tmp_path / "log")
 
     def refuse(_source: object, _target: object) -> None:

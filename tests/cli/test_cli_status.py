@@ -54,7 +54,7 @@ def test_what_had_no_room_in_the_answer_is_counted(
 
 
 def show(monkeypatch: pytest.MonkeyPatch, answer: DaemonStatus, *options: str) -> int:
-    monkeypatch.setattr("acqstream.client.status.fetch_status", lambda endpoint, *, timeout_s: answer)
+    monkeypatch.setattr("acqstream.client.daemon_requests.fetch_status", lambda endpoint, *, timeout_s: answer)
     with pytest.raises(SystemExit) as end:
         main(["status", *options])
     return int(end.value.code or 0)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.main import main
+from acqstream.cli.output import ExitCode
 from acqstream.model.receipt import Status
 from acqstream.storage.files.directory_lock import DirectoryLock
 from tests.log.make_frames import frames_of, start_log, write_log

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.main import main
+from acqstream.cli.output import ExitCode
 from tests.host_system import allocated_bytes
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import array_of, frames_at, places_of

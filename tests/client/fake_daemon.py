@@ -13,9 +13,9 @@ import pytest
 import xxhash
 import zmq
 
-from acqstream.client import machine
-from acqstream.model.cursors import Cursors, Limit
+from acqstream.client import default_endpoint
 from acqstream.model.receipt import MissingFrames, Receipt
+from acqstream.model.state import Cursors, Limit
 from acqstream.model.status import DaemonStatus
 from acqstream.protocol.encoding import Encoding, decode_header, encode_header
 from acqstream.protocol.frame_batch import FrameBatch
@@ -32,7 +32,7 @@ WINDOW_BYTES = 2**30
 class Behavior:
     """What the fake does. Changed by tests while it runs; every field is read anew for every message."""
 
-    boot: str = field(default_factory=machine.boot_id)
+    boot: str = field(default_factory=default_endpoint.boot_id)
     ipc: str = ""
     memory: str = ""
     shutdown: str = ""

@@ -16,6 +16,7 @@ import pytest
 
 import acqstream
 from acqstream.client.pycromanager.forwarding import forward
+from acqstream.client.run import Run
 from acqstream.model.acquisition_spec import AxisSpec
 from tests.conformance.odd_metadata import ODD_METADATA, SUMMARIES, Odd
 from tests.live.embedded_daemons import embedded_daemons
@@ -30,11 +31,11 @@ def data(tmp_path: Path) -> Iterator[Path]:
         yield daemons.data
 
 
-def codes(run: acqstream.client.producer.Run) -> dict[str, str]:
+def codes(run: Run) -> dict[str, str]:
     return {warning.code: warning.text for warning in run.warnings}
 
 
-def record(name: str, data: Path, n_frames: int = 1, **options: Any) -> acqstream.client.producer.Run:
+def record(name: str, data: Path, n_frames: int = 1, **options: Any) -> Run:
     with acqstream.create(name, data=data, **options) as run:
         for number in range(n_frames):
             run.put(IMAGE, time=number)
@@ -77,7 +78,7 @@ def test_a_resumed_run_names_what_it_does_not_take(data: Path, *, daemon_dies: b
     assert acqstream.open(data / "cells").summary_metadata["Objective"] == "10x"
 
 
-def record_more(data: Path, **options: Any) -> acqstream.client.producer.Run:
+def record_more(data: Path, **options: Any) -> Run:
     with acqstream.create("cells", data=data, resume=True, **options) as run:
         for number in range(3, 6):
             run.put(IMAGE, time=number)

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from acqstream.client.completeness import DeclaredGaps, describe_missing
+from acqstream.client.daemon_report import describe_missing
+from acqstream.client.outbox import DeclaredGaps
 from acqstream.model.receipt import MissingFrames, Receipt
 
 

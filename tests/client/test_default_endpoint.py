@@ -14,10 +14,9 @@ import pytest
 
 import acqstream
 from acqstream.client import default_endpoint
+from acqstream.client.daemon_requests import fetch_status, stop_acquisition
 from acqstream.client.default_endpoint import DEFAULT_ENDPOINT, find_endpoint, hint, not_a_member
 from acqstream.client.link import no_daemon
-from acqstream.client.status import fetch_status
-from acqstream.client.stopping import stop_acquisition
 from acqstream.errors import DaemonUnavailable
 from tests.client.fake_daemon import FakeDaemon
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
-from acqstream.client.event_clock import EventClock
+from acqstream.client.pending_events import EventClock
 
 HOUR_S = 3600.0
 

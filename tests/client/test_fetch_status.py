@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from acqstream.cli.exit_code import error_line
-from acqstream.client.status import fetch_status
+from acqstream.cli.output import error_line
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.errors import DaemonUnavailable, ProtocolError
 
 

@@ -14,9 +14,9 @@ import pytest
 import zmq
 
 import acqstream
+from acqstream.client.daemon_requests import fetch_status
+from acqstream.client.frame_buffer import LocalMemory
 from acqstream.client.link import Link
-from acqstream.client.local_memory import LocalMemory
-from acqstream.client.status import fetch_status
 from acqstream.errors import ConfigError
 from tests.live.other_user import STRANGER, only_root, result_as, shared_folder
 

@@ -7,7 +7,7 @@ import enum
 import numpy as np
 import pytest
 
-from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
+from acqstream.client.plain_values import MicroManagerAxes, plain_axes
 from acqstream.errors import ConfigError, ProtocolError
 
 

@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acqstream.client.frame_claims import FrameClaims
-from acqstream.client.frame_ring import LARGE_FRAME_BYTES, PAGE_BYTES
-from acqstream.client.outbox import Outbox
-from acqstream.model.cursors import Limit
-from acqstream.model.pixel_type import pixel_type_of
-from acqstream.protocol.request_fields import FrameKind
+from acqstream.client.outbox import LARGE_FRAME_BYTES, PAGE_BYTES, FrameClaims, Outbox
+from acqstream.model.frame_header import pixel_type_of
+from acqstream.model.state import Limit
+from acqstream.protocol.frame_batch import FrameKind
 
 LARGE = LARGE_FRAME_BYTES
 SIZES = (64, LARGE // 2, LARGE, LARGE + PAGE_BYTES, LARGE + 100, 3 * LARGE)

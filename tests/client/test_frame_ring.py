@@ -7,7 +7,7 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.client.frame_ring import ALIGNMENT, LARGE_FRAME_BYTES, PAGE_BYTES, FrameRing
+from acqstream.client.outbox import ALIGNMENT, LARGE_FRAME_BYTES, PAGE_BYTES, FrameRing
 
 CAPACITY = 16 * ALIGNMENT
 LARGE_CAPACITY = 3 * LARGE_FRAME_BYTES

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from acqstream.client.frame_sender import FrameSender
+from acqstream.client.connection import FrameSender
 from acqstream.client.link import Link
 from acqstream.client.outbox import OutboxMessage
 from acqstream.client.producer import create
+from acqstream.model.frame_header import PixelType
 from acqstream.model.metadata import dump_ascii
-from acqstream.model.pixel_type import PixelType
-from acqstream.protocol.request_fields import FrameFields, FrameKind
+from acqstream.protocol.frame_batch import FrameFields, FrameKind
 
 KIND = FrameKind(PixelType("|u1", 1, 8), (1, 4), ("time",), 4)
 

@@ -7,7 +7,7 @@ import pytest
 import xxhash
 
 from acqstream.client.images import copy_pixels, kind_of_buffer, kind_of_image
-from acqstream.model.pixel_type import PixelType
+from acqstream.model.frame_header import PixelType
 from acqstream.storage.page_memory import PageMemory
 
 BASE = np.arange(2048 * 1024 + 7, dtype=np.uint32).astype("<u2") * np.uint16(40503)

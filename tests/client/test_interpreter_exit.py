@@ -12,8 +12,8 @@ from acqstream.protocol.requests import Close
 
 PROGRAM = """
 import sys, numpy, acqstream
-import acqstream.client.open_runs
-acqstream.client.open_runs.EXIT_PATIENCE_S = float(sys.argv[2])
+import acqstream.client.run
+acqstream.client.run.EXIT_PATIENCE_S = float(sys.argv[2])
 run = acqstream.create("cells", endpoint=sys.argv[1], buffer_mb=4, patience_s=5)
 for number in range(20):
     run.put(numpy.full((300, 300), number, "u2"), time=number)
@@ -66,7 +66,7 @@ def test_a_run_that_was_given_up_is_not_spoken_of(daemon):
 INTERRUPTED = """
 def interrupt(_status):
     raise KeyboardInterrupt
-run._closing._wait_for_end = interrupt
+run._buffer.wait_for_end = interrupt
 try:
     run.close()
 except KeyboardInterrupt:

@@ -23,7 +23,7 @@ def test_a_create_interrupted_when_it_was_opened_leaves_no_run_that_nobody_has(d
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("acqstream.client.open_runs.enter", interrupt)
+        patch.setattr("acqstream.client.run._enter", interrupt)
         start(daemon)
     for thread in [one for one in threading.enumerate() if one.name == "acqstream-run-cells"]:
         thread.join(WAIT_S)
@@ -61,7 +61,7 @@ def test_an_interrupted_close_goes_on_and_can_be_repeated(daemon, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(run._closing, "_wait_for_end", interrupt)
+        patch.setattr(run._buffer, "wait_for_end", interrupt)
         run.close()
     with pytest.raises(AcquisitionFailed, match="is closed"):
         run.put(GRAY, time=3)

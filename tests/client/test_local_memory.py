@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from acqstream.client import connect
+from acqstream.client import connector
 from acqstream.client.link import Link
 from acqstream.client.producer import create
 from acqstream.errors import ConfigError, DaemonUnavailable, DatasetExists
@@ -90,7 +90,7 @@ def test_a_way_that_stays_closed_is_told(daemon, left, transport, text):
 def test_a_last_attempt_without_time_does_not_make_a_closed_way_a_daemon_that_is_away(daemon, left, monkeypatch):
     daemon.behavior.memory = left
     for name in ("_FIRST_ATTEMPT_S", "_MAX_ATTEMPT_S"):  # more than the patience leaves to any of them
-        monkeypatch.setattr(connect, name, 60.0)
+        monkeypatch.setattr(connector, name, 60.0)
     stands, attempts = Link.wait_writable, itertools.count()
 
     def stands_twice(link: Link, timeout_s: float) -> bool:
@@ -106,7 +106,7 @@ def test_a_last_attempt_without_time_does_not_make_a_closed_way_a_daemon_that_is
 
 FORKS = """
 import faulthandler, os, sys, threading, numpy, acqstream
-import acqstream.client.open_runs
+import acqstream.client.run
 from acqstream.errors import ProtocolError
 image = numpy.full((600, 600), 7, "u2")
 with acqstream.create("cells", endpoint=sys.argv[1], buffer_mb=4, patience_s=5) as run:
@@ -121,7 +121,7 @@ with acqstream.create("cells", endpoint=sys.argv[1], buffer_mb=4, patience_s=5) 
     locked.wait()
     child = os.fork()
     if child == 0:
-        acqstream.client.open_runs.EXIT_PATIENCE_S = 3600.0
+        acqstream.client.run.EXIT_PATIENCE_S = 3600.0
         faulthandler.dump_traceback_later(50, exit=True)  # with 1
         def again():
             with run.reserve((600, 600), "u2", time=1):

@@ -28,7 +28,7 @@ def start(daemon, **arguments):
 @pytest.fixture
 def soon_silent(monkeypatch):
     """A daemon that says nothing is contacted anew after so many seconds, long before the patience ends."""
-    monkeypatch.setattr("acqstream.client.connection_settings.SILENCE_S", 0.2)
+    monkeypatch.setattr("acqstream.client.arguments.SILENCE_S", 0.2)
     return 0.2
 
 

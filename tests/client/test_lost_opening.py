@@ -108,7 +108,7 @@ def check_run(run: Any, succession: Succession) -> None:
 
 
 def test_a_daemon_that_dies_before_it_answers_hello(endpoint, monkeypatch):
-    monkeypatch.setattr("acqstream.client.connect._HELLO_S", PATIENCE_S)  # only the lost connection tells
+    monkeypatch.setattr("acqstream.client.connector._HELLO_S", PATIENCE_S)  # only the lost connection tells
     with Succession(endpoint, Hello) as succession:
         check_run(start(succession), succession)
         assert [resume for _, resume in succession.follower.opens] == [False]
@@ -212,7 +212,7 @@ def test_a_daemon_that_keeps_shutting_down_is_an_error_that_says_so(daemon):
 
 
 def test_a_daemon_that_hangs_before_hello_is_asked_again(daemon, monkeypatch):
-    monkeypatch.setattr("acqstream.client.connect._HELLO_S", 0.05)
+    monkeypatch.setattr("acqstream.client.connector._HELLO_S", 0.05)
     daemon.behavior.silent = True
 
     def wake_up() -> None:

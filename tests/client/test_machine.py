@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.client.machine import is_same_machine, is_socket_of
+from acqstream.client.default_endpoint import is_same_machine, is_socket_of
 from acqstream.protocol.replies import Welcome, parse_reply
 from acqstream.protocol.requests import Open
-from acqstream.protocol.socket_identity import socket_identity
+from acqstream.protocol.shared_memory import socket_identity
 from acqstream.storage import platform
 from tests.client.fake_daemon import FakeDaemon
 

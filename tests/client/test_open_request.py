@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from acqstream.client.open_request import axes_hint, frame_hint, hello, tiles_request
+from acqstream.client.arguments import axes_hint, frame_hint, hello, tiles_request
 from acqstream.errors import ConfigError, ProtocolError
 from acqstream.model.acquisition_spec import AxisSpec
 from acqstream.protocol.encoding import decode_header

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from acqstream.client import outbox as outbox_module
 from acqstream.client.outbox import Outbox, OutboxMessage
 from acqstream.errors import ProtocolError
-from acqstream.model.cursors import Limit
-from acqstream.model.pixel_type import PixelType
-from acqstream.protocol.request_fields import FrameKind
+from acqstream.model.frame_header import PixelType
+from acqstream.model.state import Limit
+from acqstream.protocol.frame_batch import FrameKind
 
 WIDE = Limit(1000, 10**9)
 GRAY = PixelType("|u1", 1, 8)

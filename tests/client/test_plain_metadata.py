@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from acqstream.client.plain_metadata import plain_metadata
+from acqstream.client.plain_values import plain_metadata
 from acqstream.errors import ProtocolError
 from tests.conformance.odd_metadata import ODD_METADATA, SUMMARIES, Odd
 
@@ -72,7 +72,7 @@ def test_pandas():
 
 CLOCK = """
 import datetime, json
-from acqstream.client.pycromanager.frame_record import FrameRecorder
+from acqstream.client.pycromanager.forwarding import FrameRecorder
 import numpy
 recorder, image, times = FrameRecorder(), numpy.zeros((4, 4), "u1"), []
 for minute in range(-30, 130, 10):  # around the hour that comes twice

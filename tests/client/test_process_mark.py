@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from acqstream.client.process_mark import THIS_PROCESS
+from acqstream.client.frame_buffer import THIS_PROCESS
 
 
 def test_the_mark_is_the_id_of_this_process() -> None:

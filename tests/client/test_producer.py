@@ -25,8 +25,8 @@ from acqstream.errors import (
     StorageError,
     WriterBehind,
 )
-from acqstream.model.cursors import Limit
 from acqstream.model.receipt import MissingFrames
+from acqstream.model.state import Limit
 from acqstream.model.status import AcquisitionStatus
 from acqstream.protocol.replies import Closed, Error, StatusReply, Warn
 from tests.waiting import WAIT_S
@@ -326,7 +326,7 @@ def test_a_full_buffer_is_behind_after_the_patience_and_the_run_goes_on(daemon):
             StatusReply(AcquisitionStatus(dataset_id=daemon.dataset_id, state="PAUSED", free_bytes=5_000_000_000))
         )
         with run._state.condition:
-            assert run._state.condition.wait_for(lambda: "PAUSED" in run._state.describe_backlog(""), WAIT_S)
+            assert run._state.condition.wait_for(lambda: "PAUSED" in run._buffer.describe_backlog(""), WAIT_S)
         image = np.zeros((600, 1000), "u1")
         run.put(image, time=0)
         with pytest.raises(WriterBehind, match=r"nothing became published for 1 s.*0.6 of 1.0 MB.*PAUSED; 5.0 GB"):

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgpack
 import pytest
 
+from acqstream.client.arguments import RunSettings
 from acqstream.client.outbox import Outbox
 from acqstream.client.run_state import RequestedEnd, RunState, is_interrupted
 from acqstream.errors import AcquisitionFailed, DiskFull
-from acqstream.model.cursors import Cursors, Limit
-from acqstream.model.pixel_type import PixelType
+from acqstream.model.frame_header import PixelType
 from acqstream.model.receipt import Receipt
+from acqstream.model.state import Cursors, Limit
 from acqstream.model.status import AcquisitionStatus, DaemonStatus
-from acqstream.protocol.replies import Ack, Closed, Error, Opened, StatusReply, Warn
-from acqstream.protocol.request_fields import FrameKind
+from acqstream.protocol.frame_batch import FrameKind
+from acqstream.protocol.replies import Ack, Closed, Error, Opened, StatusReply, Warn, Welcome
 
 WIDE = Limit(1000, 10**9)
 GRAY = PixelType("|u1", 1, 8)
+# A payload of no byte: each frame goes in a message of its own.
+WELCOME = Welcome(1, "fake", ("ndtiff",), ("|u1",), 2**20, 0, "", "", "")
+SETTINGS = RunSettings(
+    endpoint="", transport="auto", name="cells", dataset_id="stored", request={}, patience_s=10.0, on_error=None
+)
 
 
 def opened(number: int = 0, *, received_bytes: int = 0, epoch: int = 0) -> Opened:
@@ -34,9 +42,8 @@ def put(session: RunState, size: int, start: int) -> None:
 
 def session_of(*sizes: int, published: int = 0) -> RunState:
     """An open session that has sent frames of these sizes, so many of them published."""
-    session = RunState(Outbox(4096), 0.0)
-    session.outbox.message_bytes = 0  # each in a message of its own
-    session.open(opened(), same_machine=True, now=0.0)
+    session = RunState(SETTINGS, Outbox(4096), 0.0)
+    session.open(opened(), WELCOME, same_machine=True, now=0.0)
     for size in sizes:
         start = session.outbox.place(size, 5)
         assert start is not None
@@ -52,14 +59,14 @@ def due(session: RunState) -> list[int]:
 
 def test_a_session_that_goes_on_sends_what_the_daemon_lacks():
     session = session_of(100, 100, 100, published=1)
-    session.open(opened(2, received_bytes=200, epoch=3), same_machine=True, now=5.0)
+    session.open(opened(2, received_bytes=200, epoch=3), WELCOME, same_machine=True, now=5.0)
     assert due(session) == [2]
     assert (session.contact.epoch, session.contact.heard_at, session.contact.is_lost) == (3, 5.0, False)
 
 
 def test_frames_that_are_not_held_any_more_are_declared_lost():
     session = session_of(100, 100, 100, published=2)
-    session.open(opened(1, received_bytes=100, epoch=1), same_machine=True, now=5.0)
+    session.open(opened(1, received_bytes=100, epoch=1), WELCOME, same_machine=True, now=5.0)
     gap, frame = session.take_due(100)
     fields = msgpack.unpackb(gap.header)
     assert (fields["t"], fields["ds"], fields["n"], fields["count"]) == ("skip", "stored", 1, 1)
@@ -69,8 +76,8 @@ def test_frames_that_are_not_held_any_more_are_declared_lost():
 
 def test_an_epoch_never_goes_down():
     session = session_of()
-    session.open(opened(epoch=1_000_000), same_machine=True, now=1.0)
-    session.open(opened(epoch=3), same_machine=True, now=2.0)
+    session.open(opened(epoch=1_000_000), WELCOME, same_machine=True, now=1.0)
+    session.open(opened(epoch=3), WELCOME, same_machine=True, now=2.0)
     assert session.contact.epoch == 1_000_000
 
 
@@ -105,10 +112,10 @@ def test_a_warning_without_its_time_has_that_of_its_arrival():
 
 def test_a_close_is_sent_again_after_the_daemon_was_interrupted():
     session = session_of(100)
-    session.ending, session.ending_sent = RequestedEnd("completed", ""), True
+    session.ending = RequestedEnd("completed", "", is_sent=True)
     session.receive(closed("interrupted"), 3.0, 3.0)
     assert not session.ended
-    session.open(opened(1, received_bytes=100, epoch=1), same_machine=True, now=4.0)
+    session.open(opened(1, received_bytes=100, epoch=1), WELCOME, same_machine=True, now=4.0)
     assert session.close_is_due
     session.receive(closed("completed"), 5.0, 5.0)
     assert session.ended
@@ -150,17 +157,17 @@ def test_display_settings_are_repeated_and_the_summary_before_frame_0_only():
     session.patches.add("summary", b"s")
     session.patches.add("display", b"d")
     assert [kind for kind, *_ in session.patches.take()] == ["summary", "display"]
-    session.open(opened(epoch=1), same_machine=True, now=2.0)
+    session.open(opened(epoch=1), WELCOME, same_machine=True, now=2.0)
     assert [kind for kind, *_ in session.patches.take()] == ["summary", "display"]
     put(session, 100, 0)
-    session.open(opened(1, received_bytes=100, epoch=2), same_machine=True, now=3.0)
+    session.open(opened(1, received_bytes=100, epoch=2), WELCOME, same_machine=True, now=3.0)
     assert [kind for kind, *_ in session.patches.take()] == ["display"]
 
 
 def test_what_is_due_after_going_on_keeps_its_order():
     session = session_of(100, 100, 100, 100, published=1)
     for number in (3, 1, 2, 1):
-        session.open(opened(number, received_bytes=100 * number, epoch=1), same_machine=True, now=2.0)
+        session.open(opened(number, received_bytes=100 * number, epoch=1), WELCOME, same_machine=True, now=2.0)
         assert due(session) == list(range(number, 4))
 
 
@@ -184,7 +191,7 @@ def test_a_full_disk_ends_the_run_after_the_patience_and_closes_it():
     assert due(session) == []
     assert session.ending is not None
     assert session.ending.status == "error"
-    session.ending_sent = True
+    session.ending = replace(session.ending, is_sent=True)
     session.check_space(10.0, 99.0)
     assert not session.close_is_due  # once
 
@@ -212,7 +219,7 @@ def test_a_full_disk_is_no_matter_to_a_run_whose_frames_are_all_safe():
 def test_a_close_that_waits_for_space_becomes_an_error():
     session = session_of(100, published=0)
     session.ending = RequestedEnd("completed", "")
-    session.ending_sent = True
+    session.ending = replace(session.ending, is_sent=True)
     paused(session, "no space", 2.0)
     session.check_space(10.0, 20.0)
     assert session.close_is_due
@@ -221,7 +228,7 @@ def test_a_close_that_waits_for_space_becomes_an_error():
 
 def test_a_close_whose_frames_are_all_safe_takes_the_space_kept_for_the_end():
     session = session_of(100, 100, published=2)
-    session.ending, session.ending_sent = RequestedEnd("completed", ""), True
+    session.ending = RequestedEnd("completed", "", is_sent=True)
     paused(session, "no space", 2.0)
     session.check_space(10.0, 11.9)
     assert not session.close_is_due
@@ -229,7 +236,7 @@ def test_a_close_whose_frames_are_all_safe_takes_the_space_kept_for_the_end():
     assert session.close_is_due
     assert session.failure is None  # nothing is lost: the receipt tells
     assert (session.ending.status, session.ending.wire_status) == ("completed", "error")
-    session.ending_sent = True
+    session.ending = replace(session.ending, is_sent=True)
     session.check_space(10.0, 99.0)
     assert not session.close_is_due
 

@@ -14,8 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from acqstream.codecs import blosc, bzip2, gzip, lz4_block_stream, raw, xz, zstd
+from acqstream.codecs import blosc, gzip, lz4_block_stream
 from acqstream.codecs.sizes import Data
+from acqstream.codecs.streams import (
+    decode_bzip2,
+    decode_raw,
+    decode_xz,
+    decode_zstd,
+    encode_bzip2,
+    encode_raw,
+    encode_xz,
+    encode_zstd,
+)
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 
 
@@ -30,16 +40,16 @@ def blosc_of(data: bytes, *, shuffle: int) -> bytes:
 
 
 CODECS = {
-    "raw": Codec(raw.encode, raw.decode),
+    "raw": Codec(encode_raw, decode_raw),
     "gzip": Codec(gzip.encode, gzip.decode),
     "gzip-zlib": Codec(lambda data: gzip.encode(data, zlib=True), gzip.decode),
-    "bzip2": Codec(bzip2.encode, bzip2.decode),
-    "xz": Codec(xz.encode, xz.decode),
+    "bzip2": Codec(encode_bzip2, decode_bzip2),
+    "xz": Codec(encode_xz, decode_xz),
     "lz4": Codec(lz4_block_stream.encode, lz4_block_stream.decode),
     "lz4-pieces": Codec(lambda data: lz4_block_stream.encode(data, 64), lz4_block_stream.decode),
     "blosc": Codec(partial(blosc_of, shuffle=blosc.BYTE_SHUFFLE), blosc.decode),
     "blosc-bits": Codec(partial(blosc_of, shuffle=blosc.BIT_SHUFFLE), blosc.decode),
-    "zstd": Codec(zstd.encode, zstd.decode),
+    "zstd": Codec(encode_zstd, decode_zstd),
 }
 SAMPLE = bytes.fromhex("000100020003000400050006")
 ZEROS = bytes(64)
@@ -207,16 +217,16 @@ def test_an_end_mark_of_lz4_may_be_missing() -> None:
 
 
 def zstd_without_size() -> bytes:
-    made = zstd.encode(SAMPLE)
+    made = encode_zstd(SAMPLE)
     assert made[4:6] == b"\x20\x0c"  # one segment, a size of one byte
     return made[:4] + b"\x00\x58" + made[6:]  # a window of 2 MiB, no size
 
 
 def test_zstd_without_the_size_in_its_header_is_read() -> None:
-    assert zstd.decode(zstd_without_size(), len(SAMPLE)) == SAMPLE
+    assert decode_zstd(zstd_without_size(), len(SAMPLE)) == SAMPLE
     for size in (len(SAMPLE) - 1, len(SAMPLE) + 1):
         with pytest.raises(CorruptDataset, match="zstd"):
-            zstd.decode(zstd_without_size(), size)
+            decode_zstd(zstd_without_size(), size)
 
 
 @pytest.mark.parametrize("name", CODECS)
@@ -275,9 +285,9 @@ def test_damaged_streams_neither_crash_nor_grow(name: str) -> None:
 
 def test_sizes_that_headers_claim_are_not_believed() -> None:
     huge = 1 << 40
-    frame = b"\x28\xb5\x2f\xfd\xe0" + huge.to_bytes(8, "little") + zstd.encode(SAMPLE)[6:]
+    frame = b"\x28\xb5\x2f\xfd\xe0" + huge.to_bytes(8, "little") + encode_zstd(SAMPLE)[6:]
     with pytest.raises(CorruptDataset, match="zstd: holds more than 12 bytes, expected 12"):
-        zstd.decode(frame, 12)
+        decode_zstd(frame, 12)
     chunk = bytearray(stream("blosc"))
     chunk[4:8] = (1 << 30).to_bytes(4, "little")
     with pytest.raises(CorruptDataset, match="blosc: holds more than 12 bytes"):

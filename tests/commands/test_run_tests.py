@@ -1,4 +1,4 @@
-"""The command `test`: the runs on the Windows-like disk and without kernels come before the main one, and count."""
+"""The command `test`: with --deep, runs on the Windows-like disk and without kernels come before the main one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def codes(monkeypatch: pytest.MonkeyPatch, kernels: list[str]) -> list[int]:
         return codes[0], "FAILED a test\n5 passed in 1.0s"
 
     def run_openly(command: list[str], timeout_s: int) -> int:
-        steps.say("main pytest")
+        steps.say(f"main pytest, {'without' if 'not deep' in command else 'with'} deep tests")
         return codes[1]
 
     monkeypatch.setattr(run, "ensure_environment", lambda: Path("python"))
@@ -53,11 +53,11 @@ def test_either_run_fails_the_command(
     codes: list[int], capfd: pytest.CaptureFixture[str], windows_like: int, main: int, expected: int
 ) -> None:
     codes[:] = windows_like, main, 0
-    assert run.run_tests([]) == expected
+    assert run.run_tests([run.DEEP]) == expected
     output = capfd.readouterr().out
     assert "Windows-like disk: 5 passed in 1.0s" in output
     assert ("FAILED a test" in output) == bool(windows_like)
-    assert output.endswith("main pytest\n")
+    assert output.endswith("main pytest, with deep tests\n")
 
 
 @pytest.mark.parametrize(("name", "without", "expected"), [("compiled", 0, 0), ("compiled", 1, 1), ("numpy", 1, 0)])
@@ -65,7 +65,7 @@ def test_tests_of_pixels_run_without_compiled_kernels_where_they_exist(
     codes: list[int], kernels: list[str], capfd: pytest.CaptureFixture[str], name: str, without: int, expected: int
 ) -> None:
     kernels[:], codes[2] = [name], without
-    assert run.run_tests([]) == expected
+    assert run.run_tests([run.DEEP]) == expected
     output = capfd.readouterr().out
     assert ("without compiled kernels: 7 passed in 1.0s" in output) == (name == "compiled")
     assert ("all tests run with numpy" in output) == (name == "numpy")
@@ -75,9 +75,13 @@ def test_tests_of_pixels_run_without_compiled_kernels_where_they_exist(
 def test_a_choice_of_tests_runs_once(codes: list[int], capfd: pytest.CaptureFixture[str]) -> None:
     codes[:] = 1, 0, 1
     assert run.run_tests(["tests/log"]) == 0
-    output = capfd.readouterr().out
-    assert "Windows-like" not in output
-    assert "without compiled" not in output
+    assert capfd.readouterr().out == "pytest:\nmain pytest, with deep tests\n"
+
+
+def test_without_arguments_deep_tests_are_left_out(codes: list[int], capfd: pytest.CaptureFixture[str]) -> None:
+    codes[:] = 1, 0, 1
+    assert run.run_tests([]) == 0
+    assert capfd.readouterr().out == "pytest:\nmain pytest, without deep tests\n"
 
 
 def test_a_disk_that_is_nearly_full_is_named_at_once(codes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from acqstream.client.plain_metadata import MAX_DEPTH
+from acqstream.client.plain_values import MAX_DEPTH
 
 NAIVE = datetime.datetime.fromisoformat("2026-11-28T01:02:03.000456")
 BERLIN = datetime.timezone(datetime.timedelta(hours=1))

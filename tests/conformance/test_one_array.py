@@ -17,7 +17,7 @@ import acqstream
 from acqstream.dataset.dataset import Dataset
 from acqstream.errors import AcqStreamError
 from acqstream.formats.registry import chunk_format
-from acqstream.integrity.verification.chunk_check import verify_chunks
+from acqstream.integrity.container_proof import verify_chunks
 from acqstream.log.log import Log
 from acqstream.model.axes import AxisValue
 from acqstream.views.view_progress import ViewState

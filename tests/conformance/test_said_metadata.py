@@ -18,11 +18,11 @@ import pytest
 import acqstream
 from acqstream.client.pycromanager import forward
 from acqstream.client.run import Run
-from acqstream.formats.ndtiff.layout import INDEX_NAME
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.formats.ndtiff.reader import NDTiffReader
-from acqstream.integrity.recovery import recover
-from acqstream.integrity.repair.dataset_repair import repair
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.integrity.recover import recover
+from acqstream.integrity.repair import repair
+from acqstream.integrity.verify import verify
 from acqstream.log.journal import HEADER_BYTES, JOURNAL_NAME, RECORD_BYTES
 from acqstream.log.journal_file import read_journal
 from acqstream.model.metadata import dump_ascii

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from acqstream.daemon.acquisition import Peer
-from acqstream.daemon.acquisition_registry import MAX_RECEIPTS, AcquisitionRegistry
+from acqstream.daemon.acquisition import MAX_RECEIPTS, AcquisitionRegistry, Peer
 from acqstream.errors import ProtocolError
 from acqstream.model.dataset_name import normal_name
 from acqstream.protocol.encoding import Encoding

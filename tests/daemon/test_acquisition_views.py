@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from acqstream.daemon.acquisition import ActiveAcquisition, Peer
-from acqstream.daemon.acquisition_views import AcquisitionViews
+from acqstream.daemon.acquisition import AcquisitionViews, ActiveAcquisition, Peer
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.log.log import Log
 from acqstream.log.memory_budget import MemoryBudget

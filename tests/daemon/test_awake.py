@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from acqstream.daemon.awake import Awake
+from acqstream.daemon.supervisor import Awake
 from acqstream.storage import platform
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.daemon.crashed_datasets import growing_datasets, recover_all
+from acqstream.daemon.crash_recovery import growing_datasets, recover_all
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
-from acqstream.formats.ndtiff.layout import INDEX_NAME
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.log import journal
 from tests.log.crashed import crash
 from tests.log.make_frames import frames_of

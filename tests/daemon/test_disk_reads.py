@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from acqstream.daemon import disk_reads
-from acqstream.daemon.disk_reads import MAX_WAITING, MAX_WAITING_OF_CLIENT, READ_S, DiskReads
+from acqstream.daemon import resources
+from acqstream.daemon.resources import MAX_WAITING, MAX_WAITING_OF_CLIENT, READ_S, DiskReads
 from acqstream.errors import AcqStreamError, AcquisitionFailed, CorruptDataset, StorageError
 from tests.waiting import until
 
@@ -87,7 +87,7 @@ def test_nothing_is_answered_from_another_thread(desk: Desk) -> None:
 
 
 def test_a_fault_is_an_error_of_its_request_alone(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_reads.logger, "disabled", True)
+    monkeypatch.setattr(resources.logger, "disabled", True)
     desk.submit(lambda: 1 // 0)
     desk.submit(lambda: 2)
     desk.wait_for(2)
@@ -151,7 +151,7 @@ def test_a_read_that_ends_after_its_error_keeps_the_error(is_corrupt: bool) -> N
             corrupt()
         return "late"
 
-    one = disk_reads._Read(b"one", read, lambda _result: None, lambda _error: None)
+    one = resources._Read(b"one", read, lambda _result: None, lambda _error: None)
     one.run()
     assert one.outcome is not None
     result, error = one.outcome

@@ -20,7 +20,7 @@ from acqstream.daemon import endpoints as endpoints_module
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.endpoints import Endpoints
 from acqstream.errors import ConfigError
-from acqstream.protocol.socket_identity import socket_identity
+from acqstream.protocol.shared_memory import socket_identity
 from tests.live.old_protocols import streams
 from tests.live.programs import environment
 from tests.live.raw_peer import GREETING, RawPeer

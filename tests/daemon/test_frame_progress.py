@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.daemon.frame_progress import MARK_SPACING_S, MAX_MARKS, FrameProgress, LatencyMeter
-from acqstream.model.totals import LATENCY_BOUNDS_S, DaemonTotals
+from acqstream.model.status import LATENCY_BOUNDS_S, DaemonTotals
 
 # (frames received in this turn, frames that the cursor passes, seconds until the turn)
 TURNS = st.lists(

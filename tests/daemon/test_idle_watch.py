@@ -6,7 +6,7 @@ import pytest
 
 from acqstream.daemon import config as daemon_config
 from acqstream.daemon.config import ANY_LOCAL_PORT, DaemonConfig, embedded_config
-from acqstream.daemon.idle_watch import IdleWatch
+from acqstream.daemon.supervisor import IdleWatch
 from acqstream.storage.platform.capabilities import has_local_sockets
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from acqstream.daemon import load_watch
-from acqstream.daemon.load_watch import LoadWatch, disk_of
+from acqstream.daemon import machine_watch
+from acqstream.daemon.machine_watch import LoadWatch, disk_of
 from acqstream.model.status import LoadStatus
 from tests.waiting import until
 
@@ -90,7 +90,7 @@ def test_what_is_written_counts_as_the_disk_s(watch: LoadWatch, tmp_path: Path) 
 
 
 def test_a_folder_without_a_disk_has_no_rates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(load_watch, "_BLOCK_DEVICES", tmp_path)
+    monkeypatch.setattr(machine_watch, "_BLOCK_DEVICES", tmp_path)
     watch = LoadWatch(tmp_path)
     for _ in range(2):
         watch.measure()
@@ -126,7 +126,7 @@ def test_counters_of_a_scripted_machine(watch: LoadWatch, monkeypatch: pytest.Mo
 def test_a_machine_that_cannot_be_measured_is_reported_once(
     watch: LoadWatch, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(load_watch.logger, "disabled", False)  # a test of the import rules turns all loggers off
+    monkeypatch.setattr(machine_watch.logger, "disabled", False)  # a test of the import rules turns all loggers off
 
     def refuse() -> None:
         raise PermissionError("/proc/stat")

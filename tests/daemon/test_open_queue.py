@@ -17,9 +17,9 @@ import pytest
 
 from acqstream.daemon import open_queue
 from acqstream.daemon.config import DaemonConfig
-from acqstream.daemon.exit_status import ExitStatus
 from acqstream.daemon.open_requests import OpenRequests
 from acqstream.daemon.server import Server
+from acqstream.daemon.supervisor import ExitStatus
 from acqstream.errors import AcquisitionRefused, ProtocolError
 from acqstream.formats import registry
 from acqstream.log.state_file import read_state
@@ -448,7 +448,7 @@ def test_a_fault_is_an_error_of_its_request_alone(
 
     client = clients.add()
     with monkeypatch.context() as patch:
-        for logger in ("acqstream.daemon.disk_reads.logger", "acqstream.daemon.request_handler.logger"):
+        for logger in ("acqstream.daemon.resources.logger", "acqstream.daemon.request_handler.logger"):
             patch.setattr(f"{logger}.disabled", True)
         patch.setattr(requests, where, fail)
         error = client.open("cells", new_dataset_id())

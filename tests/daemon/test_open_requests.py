@@ -18,7 +18,7 @@ from acqstream.daemon.open_requests import TAKEOVER_EPOCHS, OpenPlan, OpenReques
 from acqstream.daemon.resources import Resources
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError, AcquisitionRefused, DatasetExists, ProtocolError
-from acqstream.formats.ndtiff.mirror_records import read_records
+from acqstream.formats.ndtiff.folders import read_records
 from acqstream.log.state_file import RECEIPT_NAME, read_receipt
 from acqstream.model.acquisition_spec import AcquisitionSpec, AxisSpec, FrameHint, TileSpec
 from acqstream.model.receipt import Receipt, Status

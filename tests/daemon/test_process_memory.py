@@ -7,7 +7,7 @@ import mmap
 import numpy as np
 import pytest
 
-from acqstream.daemon.process_memory import ProcessMemory
+from acqstream.daemon.connection_guard import ProcessMemory
 
 MIB = 2**20
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from acqstream.daemon.service import Service, ServiceManager, StallWatch, status_line
-from acqstream.model.cursors import Cursors
-from acqstream.model.state import AcquisitionState
+from acqstream.model.state import AcquisitionState, Cursors
 from acqstream.model.status import AcquisitionStatus, DaemonStatus
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix sockets")

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from acqstream.cli.exit_code import ExitCode
+from acqstream.cli.output import ExitCode
 from acqstream.client.default_endpoint import SYSTEM_SOCKET
 from acqstream.daemon.config import DEFAULT_ENDPOINT, PROGRAM_MB, DaemonConfig, load_config
 
@@ -114,7 +114,7 @@ def test_the_memory_of_the_service_is_that_of_the_largest_defaults(monkeypatch: 
     config = DaemonConfig()
     assert unit(SYSTEM)["Service"]["MemoryMax"] == f"{config.max_memory_mb}M"
     numbers = (config.memory_mb, config.pyramid_memory_mb, config.mirror_memory_mb, PROGRAM_MB)
-    page = (FOLDER.parent / "docs" / "system-service.md").read_text("utf-8")
+    page = " ".join((FOLDER.parent / "docs" / "system-service.md").read_text("utf-8").split())
     assert f"{' + '.join(map(str, numbers))} = {sum(numbers)}M" in page
     sum_text = f"memory_mb + pyramid_memory_mb + mirror_memory_mb + {PROGRAM_MB}"
     others = (FOLDER / "acqstream.toml", SYSTEM, FOLDER.parent / "docs" / "configuration.md")

@@ -12,7 +12,7 @@ import pytest
 
 from acqstream.daemon.acquisition import SpaceReports
 from acqstream.daemon.config import DaemonConfig
-from acqstream.daemon.space import Demand, DiskSpace, RateWindow
+from acqstream.daemon.machine_watch import Demand, DiskSpace, RateWindow
 from acqstream.model.status import SpaceLevel
 from acqstream.storage.files.disk import LocalDisk
 from acqstream.storage.files.free_space import BALLAST_NAME, Ballast

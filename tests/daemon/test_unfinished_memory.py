@@ -9,9 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from acqstream.daemon.process_memory import ProcessMemory
-from acqstream.daemon.unfinished_memory import SLACK_BYTES, TIE_BYTES, UnfinishedMemory
-from acqstream.daemon.watched_connection import WatchedConnection
+from acqstream.daemon.connection_guard import SLACK_BYTES, TIE_BYTES, ProcessMemory, UnfinishedMemory, WatchedConnection
 
 MIB = 2**20
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="connections are watched on Linux only")

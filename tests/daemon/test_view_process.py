@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from acqstream.daemon import view_process
-from acqstream.daemon.unfinished_views import resume_views
+from acqstream.daemon.crash_recovery import resume_views
 from acqstream.daemon.view_job import ViewJob
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.grid.kernels import kernels_name

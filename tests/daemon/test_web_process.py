@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from acqstream.daemon.child_process import needs_token
 from acqstream.daemon.config import load_config
-from acqstream.daemon.web_process import needs_token
 
 
 @pytest.mark.parametrize(

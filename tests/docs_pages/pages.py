@@ -35,7 +35,6 @@ EXCUSES = (
     ),
     Excuse("needs Windows", 4, page="docs/windows.md"),
     Excuse("needs macOS", 1, "acqstream service install", "docs/macos.md"),
-    Excuse("needs a loop device and cgroup 1", 2, page="docs/performance.md"),
     Excuse("needs an environment of its own; tests/oracles/hsds_server.py types it there", 1, "BUCKET_NAME"),
     Excuse("needs an environment of its own; tests/oracles/hsds_program.py does it there", 1, "import h5pyd"),
     Excuse("needs napari's window, which is open until somebody closes it", 1, "napari --plugin"),
@@ -199,7 +198,7 @@ PAGES: Mapping[str, Page] = {
     "docs/verify.md": Page(before={"tail": "cd /data/cells"}),
     "docs/viewing.md": Page(
         python=_OPEN,
-        before={"from acqstream.dataset.napari_reader": _LIVE},
+        before={"from acqstream.dataset.napari_live": _LIVE},
         deep=True,
     ),
     "docs/views.md": Page(apart=("with acqstream",)),

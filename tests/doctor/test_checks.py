@@ -8,28 +8,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import acqstream
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.daemon.config import DaemonConfig
-from acqstream.doctor import (
-    compiled_kernels,
-    connections,
-    disk_speed,
-    file_system,
-    free_space,
-    memory_limits,
-    packages,
-    running_daemon,
-)
+from acqstream.doctor import recording_checks
 from acqstream.doctor.checks import CHECKS, run_checks
-from acqstream.doctor.examination import Examination, PlannedCamera
-from acqstream.doctor.verdict import Severity, ok
+from acqstream.doctor.pc_checks import COMPILED_KERNELS, MEMORY_LIMITS, PACKAGES
+from acqstream.doctor.recording_checks import CONNECTIONS, DISK_SPEED, FILE_SYSTEM, FREE_SPACE, RUNNING_DAEMON
+from acqstream.doctor.verdict import Check, Examination, PlannedCamera, Severity, ok
 from acqstream.grid.kernels import kernels_name
 from acqstream.model.status import AcquisitionStatus, DaemonStatus, UnfinishedViewStatus, ViewProcessStatus
 from acqstream.storage.files.disk import LocalDisk
@@ -48,8 +40,8 @@ def status(*acquisitions: AcquisitionStatus, **changes: Any) -> DaemonStatus:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_speed, "FIRST_BYTES", 2**23)
-    monkeypatch.setattr(disk_speed, "MAX_BYTES", 2**24)
+    monkeypatch.setattr(recording_checks, "FIRST_BYTES", 2**23)
+    monkeypatch.setattr(recording_checks, "MAX_BYTES", 2**24)
 
 
 def test_a_camera_s_rate() -> None:
@@ -62,7 +54,7 @@ def test_all_checks_run_here_and_leave_nothing(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     results = list(run_checks(examination(data, camera=PlannedCamera((64, 64), 2, 1.0))))
-    assert [result.check for result in results] == [check.NAME for check in CHECKS]
+    assert [result.check for result in results] == [check.name for check in CHECKS]
     facts = {result.check: result.facts for result in results}
     assert facts["disk speed"]["bytes_per_s"] > 1e5
     assert facts["disk speed"]["wanted_bytes_per_s"] == 8192
@@ -76,21 +68,19 @@ def test_a_check_that_fails_is_unknown_and_the_next_ones_run(tmp_path: Path) -> 
     def gather(_examination: Examination) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    broken, whole = ModuleType("broken"), ModuleType("whole")
-    broken.NAME, broken.gather, broken.judge = "broken", gather, ok  # type: ignore[attr-defined]
-    whole.NAME, whole.gather, whole.judge = free_space.NAME, free_space.gather, free_space.judge  # type: ignore[attr-defined]
-    first, second = run_checks(examination(tmp_path), (broken, whole))
+    broken = Check("broken", gather, ok)
+    first, second = run_checks(examination(tmp_path), (broken, FREE_SPACE))
     assert (first.verdict.level, first.facts) == (Severity.UNKNOWN, {})
     assert "Input/output error" in first.verdict.what
     assert second.facts["free_bytes"] > 0
 
 
 def test_the_disk_is_left_alone_while_something_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_speed, "_measure", lambda *_: pytest.fail("measured"))
-    facts = disk_speed.gather(examination(tmp_path, status=status(AcquisitionStatus(name="cells"))))
+    monkeypatch.setattr(recording_checks, "_measure", lambda *_: pytest.fail("measured"))
+    facts = DISK_SPEED.gather(examination(tmp_path, status=status(AcquisitionStatus(name="cells"))))
     assert (facts.bytes_per_s, facts.reason) == (None, "cells is being recorded")
     config = DaemonConfig(data=tmp_path, reserve_mb=10**9)
-    assert "too little free space" in disk_speed.gather(examination(tmp_path, config=config)).reason
+    assert "too little free space" in DISK_SPEED.gather(examination(tmp_path, config=config)).reason
 
 
 @pytest.mark.usefixtures("quick")
@@ -109,16 +99,16 @@ def test_a_slow_disk_is_measured_as_slow(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(LocalDisk, "pwritev", slow)
     monkeypatch.setattr("acqstream.bench.limit.time.perf_counter", lambda: clock[0])
     camera = PlannedCamera((2048, 2048), 2, 10.0)
-    facts = disk_speed.gather(examination(tmp_path, camera=camera))
+    facts = DISK_SPEED.gather(examination(tmp_path, camera=camera))
     assert facts.bytes_per_s == pytest.approx(20e6, rel=0.01)
     assert sum(written) <= 6 * 2**23
-    verdict = disk_speed.judge(facts)
+    verdict = DISK_SPEED.judge(facts)
     assert verdict.level is Severity.PROBLEM
     assert "The disk takes 20 MB/s; the camera sends 84 MB/s, 419% of that" in verdict.what
 
 
 def test_free_space_and_reserve(tmp_path: Path) -> None:
-    facts = free_space.gather(examination(tmp_path, camera=PlannedCamera((10, 10), 1, 1.0)))
+    facts = FREE_SPACE.gather(examination(tmp_path, camera=PlannedCamera((10, 10), 1, 1.0)))
     stats = os.statvfs(tmp_path) if hasattr(os, "statvfs") else None
     if stats is not None:
         assert facts.free_bytes == pytest.approx(stats.f_bavail * stats.f_frsize, rel=0.2)
@@ -135,7 +125,7 @@ def test_what_the_file_system_lacks_is_found(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(LocalDisk, "open", without_direct)
     monkeypatch.setattr(LocalDisk, "reserve", lambda *_: False)
-    facts = file_system.gather(examination(tmp_path))
+    facts = FILE_SYSTEM.gather(examination(tmp_path))
     assert (facts.has_direct, facts.has_reservation) == (False, False)
     assert list(tmp_path.iterdir()) == []
 
@@ -158,18 +148,18 @@ def test_a_disk_that_fails_is_a_problem(tmp_path: Path, monkeypatch: pytest.Monk
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(LocalDisk, call, fail)
-    facts = file_system.gather(examination(tmp_path))
+    facts = FILE_SYSTEM.gather(examination(tmp_path))
     assert facts.failure == f"cannot {step}: Input/output error"
-    assert file_system.judge(facts).level is Severity.PROBLEM
+    assert FILE_SYSTEM.judge(facts).level is Severity.PROBLEM
     assert list(tmp_path.iterdir()) == []
 
 
 def test_other_bytes_and_locks_that_hold_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(LocalDisk, "pread", lambda *_: bytes(4096))
-        assert "other bytes" in file_system.gather(examination(tmp_path)).failure
+        assert "other bytes" in FILE_SYSTEM.gather(examination(tmp_path)).failure
     monkeypatch.setattr(type(FILES), "try_lock", lambda *_: True)
-    assert "locks do not work" in file_system.gather(examination(tmp_path)).failure
+    assert "locks do not work" in FILE_SYSTEM.gather(examination(tmp_path)).failure
 
 
 @pytest.mark.parametrize(
@@ -191,28 +181,28 @@ def test_the_innermost_mount_is_that_of_the_folder(
     parts = [SimpleNamespace(mountpoint=mountpoint, fstype=kind, opts="rw") for mountpoint, kind in mounts]
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: parts)  # noqa: A006 - the library's name
     monkeypatch.setattr(os.path, "realpath", str)
-    assert file_system._kind(Path(path)) == expected
+    assert recording_checks._kind(Path(path)) == expected
 
 
 def test_the_runtime_folder_is_tried_as_the_daemon_does(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
-    facts = connections.gather(examination(data))
+    facts = CONNECTIONS.gather(examination(data))
     assert (facts.runtime, facts.runtime_problem) == (str(tmp_path / "run"), "")
     (tmp_path / "file").write_text("")
     config = DaemonConfig(data=data, runtime=tmp_path / "file")
-    assert "runtime directory" in connections.gather(examination(data, config=config)).runtime_problem
+    assert "runtime directory" in CONNECTIONS.gather(examination(data, config=config)).runtime_problem
 
 
 def test_memory_is_that_of_the_configuration(tmp_path: Path) -> None:
     config = DaemonConfig(data=tmp_path, memory_mb=64, pyramid_memory_mb=10, mirror_memory_mb=20)
-    facts = memory_limits.gather(examination(tmp_path, config=config))
+    facts = MEMORY_LIMITS.gather(examination(tmp_path, config=config))
     assert (facts.needed_bytes, facts.frames_bytes) == ((64 + 10 + 20 + 1024) * 2**20, 64 * 2**20)
     assert facts.available_bytes > 0
 
 
 def test_the_oldest_versions_are_those_of_the_package(tmp_path: Path) -> None:
-    facts = packages.gather(examination(tmp_path))
+    facts = PACKAGES.gather(examination(tmp_path))
     assert facts.oldest["pyzmq"] == "26.4"
     assert "napari" not in facts.oldest  # an extra
     assert facts.acqstream == acqstream.__version__
@@ -221,7 +211,7 @@ def test_the_oldest_versions_are_those_of_the_package(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["0", ""])
 def test_the_environment_chooses_the_kernels(value: str) -> None:
     program = (
-        "import json, types; from acqstream.doctor import compiled_kernels as check;"
+        "import json, types; from acqstream.doctor.pc_checks import COMPILED_KERNELS as check;"
         "facts = check.gather(types.SimpleNamespace(status=None));"
         "print(json.dumps([facts.name, check.judge(facts).level, facts.reason]))"
     )
@@ -236,8 +226,8 @@ def test_the_environment_chooses_the_kernels(value: str) -> None:
 
 def test_the_kernels_of_a_daemon_are_its_own(tmp_path: Path) -> None:
     answer = status(views=ViewProcessStatus(kernels="numpy"))
-    assert compiled_kernels.gather(examination(tmp_path, status=answer)).daemon == "numpy"
-    assert compiled_kernels.gather(examination(tmp_path)).daemon == ""
+    assert COMPILED_KERNELS.gather(examination(tmp_path, status=answer)).daemon == "numpy"
+    assert COMPILED_KERNELS.gather(examination(tmp_path)).daemon == ""
 
 
 def test_states_of_a_daemon_become_lines(tmp_path: Path) -> None:
@@ -248,7 +238,7 @@ def test_states_of_a_daemon_become_lines(tmp_path: Path) -> None:
         version="0.0",
         views=ViewProcessStatus(mirrors=(failed, UnfinishedViewStatus(mirror="wkw", state="running"))),
     )
-    facts = running_daemon.gather(examination(tmp_path, status=answer))
+    facts = RUNNING_DAEMON.gather(examination(tmp_path, status=answer))
     assert (facts.paused, facts.stalled) == (("a: disk full",), ("b: fdatasync for 3 s",))
     assert facts.failed_views == ("n5 of /data/a: full",)
     assert (facts.version, facts.acquisitions) == ("0.0", 2)
@@ -260,5 +250,5 @@ def test_a_real_daemon_is_seen(tmp_path: Path) -> None:
             run.put(np.zeros((4, 4), np.uint16), time=0)
             asked = examination(process.data, status=fetch_status(process.endpoint))
             assert asked.running == ("cells",)
-            assert running_daemon.judge(running_daemon.gather(asked)).level is Severity.OK
-            assert disk_speed.gather(asked).bytes_per_s is None
+            assert RUNNING_DAEMON.judge(RUNNING_DAEMON.gather(asked)).level is Severity.OK
+            assert DISK_SPEED.gather(asked).bytes_per_s is None

@@ -17,11 +17,11 @@ import pytest
 
 from acqstream.cli.main import main
 from acqstream.daemon.config import DaemonConfig
-from acqstream.daemon.space import DiskSpace
-from acqstream.doctor import disk_speed, file_system, free_space
+from acqstream.daemon.machine_watch import DiskSpace
+from acqstream.doctor import recording_checks
 from acqstream.doctor.checks import run_checks
-from acqstream.doctor.examination import Examination
-from acqstream.doctor.verdict import Severity
+from acqstream.doctor.recording_checks import DISK_SPEED, FILE_SYSTEM, FREE_SPACE
+from acqstream.doctor.verdict import Examination, Severity
 from acqstream.storage.files.disk import LocalDisk
 from tests.faults.loop_disk import LoopDisk, why_not
 from tests.live.other_user import STRANGER, result_as, shared_folder
@@ -67,8 +67,8 @@ def test_direct_is_said_where_it_is(disk: tuple[str, Path]) -> None:
     if kind == "btrfs" and tuple(map(int, os.uname().release.split(".")[:2])) < (6, 14):
         pytest.skip("this kernel writes past the page cache, and computes checksums of memory that may change")
     io, why, remedy = KINDS[kind]
-    facts = file_system.gather(examination(place))
-    verdict = file_system.judge(facts)
+    facts = FILE_SYSTEM.gather(examination(place))
+    verdict = FILE_SYSTEM.judge(facts)
     assert (bool(facts.cached_reason), why in verdict.what, remedy in verdict.remedy) == (io == "buffered", True, True)
     log = write_log(place / "cells", frames_of(3))
     assert log.receipt is not None
@@ -80,7 +80,7 @@ def test_a_read_only_disk_is_a_problem_in_each_check_of_it(tmp_path: Path) -> No
         pytest.skip(why)
     with LoopDisk("ext4", tmp_path / "image", tmp_path / "disk", 2**30) as loop:
         subprocess.run(["mount", "-o", "remount,ro", loop.place], check=True)
-        speed, _, system = run_checks(examination(loop.place), (disk_speed, free_space, file_system))
+        speed, _, system = run_checks(examination(loop.place), (DISK_SPEED, FREE_SPACE, FILE_SYSTEM))
     assert [speed.verdict.level, system.verdict.level] == [Severity.PROBLEM] * 2
     assert "Read-only file system" in speed.verdict.what
 
@@ -100,8 +100,8 @@ def test_wrong_arguments_give_a_document(
 
 def test_no_remedy_names_the_file_system_in_use() -> None:
     for kind, name in {"fuseblk": "NTFS", "fuse.ntfs-3g": "NTFS", "xfs": "xfs", "ext4": "ext4"}.items():
-        facts = file_system.FileSystemFacts(kind=kind, has_direct=False)
-        assert name not in file_system.judge(facts).remedy
+        facts = recording_checks.FileSystemFacts(kind=kind, has_direct=False)
+        assert name not in FILE_SYSTEM.judge(facts).remedy
 
 
 QUOTAS = {
@@ -144,7 +144,7 @@ def test_free_space_is_what_a_quota_leaves(limited: tuple[str, str, Path]) -> No
     def look() -> tuple[int | None, str, str]:
         space = DiskSpace(DaemonConfig(data=place), LocalDisk(), lambda: None)
         space.look()
-        free, system = run_checks(examination(place), (free_space, file_system))
+        free, system = run_checks(examination(place), (FREE_SPACE, FILE_SYSTEM))
         return space.free_bytes, free.verdict.what, f"{system.verdict.level.name} {system.verdict.what}"
 
     def write() -> None:
@@ -181,11 +181,11 @@ def test_quotas_that_cannot_be_read_are_named(tmp_path: Path, monkeypatch: pytes
             "qgroup limit 64M {}/other",
         ):
             subprocess.run(["btrfs", *command.format(loop.place).split()], check=True)
-        (free,) = run_checks(examination(loop.place), (free_space,))
+        (free,) = run_checks(examination(loop.place), (FREE_SPACE,))
     assert "(there are quotas that cannot be read here: qgroup 1/7)" in free.verdict.what
     # An older kernel does not answer; the options of the mount say that there are some.
-    monkeypatch.setattr(file_system, "_mount", lambda _: ("ext4", ["rw", "usrjquota=aquota.user", "jqfmt=vfsv1"]))
-    assert file_system.quota_text(tmp_path).endswith("cannot be read here: usrjquota")
+    monkeypatch.setattr(recording_checks, "_mount", lambda _: ("ext4", ["rw", "usrjquota=aquota.user", "jqfmt=vfsv1"]))
+    assert recording_checks.quota_text(tmp_path).endswith("cannot be read here: usrjquota")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="quotas of Linux")

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from acqstream.export.exporter import Exporter
-from acqstream.export.request import ExportReport, ExportRequest, Kind, parse_choices
+from acqstream.export.exporter import Exporter, ExportReport, ExportRequest, Kind, parse_choices
 from acqstream.storage.files.disk import Disk
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
 from tests.storage.unforced_disk import UnforcedDisk

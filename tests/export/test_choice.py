@@ -5,7 +5,7 @@ import pytest
 
 from acqstream.arrays.level_layout import LevelAxis, LevelLayout, pixel_axis
 from acqstream.errors import ConfigError
-from acqstream.export.request import chosen, parse_choices
+from acqstream.export.exporter import chosen, parse_choices
 
 LAYOUT = LevelLayout(
     outer=(LevelAxis("time", [0, 2, 4, 6], [0, 2, 4, 6]), LevelAxis("channel", ["DAPI", "GFP", "a:b"], None)),

@@ -15,7 +15,7 @@ import tifffile
 
 import acqstream
 from acqstream.cli.main import main
-from acqstream.codecs import zstd
+from acqstream.codecs.streams import decode_zstd
 from acqstream.errors import ConfigError, DiskFull, UnsupportedFeature
 from acqstream.export.ome_images import NAMESPACE, OmeChannel, OmeImage, OmePixels, ome_xml, pixel_type
 from acqstream.grid.block_mean import BlockMean
@@ -65,7 +65,7 @@ def test_zstd_tiles_are_equal(cells: tuple[Path, np.ndarray], tmp_path: Path) ->
         for page, plane in zip(file.pages, array.reshape(-1, 40, 70), strict=True):
             assert page.compression == 50000
             (offset,), (count,) = page.dataoffsets, page.databytecounts
-            tile = np.frombuffer(zstd.decode(data[offset : offset + count], 48 * 80 * 2), "<u2").reshape(48, 80)
+            tile = np.frombuffer(decode_zstd(data[offset : offset + count], 48 * 80 * 2), "<u2").reshape(48, 80)
             np.testing.assert_array_equal(tile[:40, :70], plane)
             assert not tile[40:].any()
             assert not tile[:, 70:].any()

@@ -12,7 +12,7 @@ import xxhash
 
 import acqstream
 from acqstream.errors import AcqStreamError
-from acqstream.formats.ndtiff.layout import INDEX_NAME
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.log import journal
 from acqstream.log.journal_file import read_journal
 from acqstream.log.state_file import read_receipt

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from acqstream.formats.ndtiff.index import INDEX_NAME, NUMBERS_BYTES
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME, NUMBERS_BYTES
 from acqstream.log.journal import JOURNAL_NAME
 from tests.faults.comparison import check_end, compare
 from tests.faults.fault_result import FaultResult, Try, repeat

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.daemon.config import DaemonConfig
 from acqstream.log.state_file import read_receipt
 from acqstream.model.state import AcquisitionState

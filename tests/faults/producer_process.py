@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from acqstream.formats.ndtiff.layout import INDEX_NAME
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.model.fields import Fields
 from acqstream.model.receipt import Receipt
 from tests.faults.frame_plan import FramePlan, plan_name

@@ -15,7 +15,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from acqstream.integrity.recovery import recover
+from acqstream.integrity.recover import recover
 from acqstream.storage.files.disk import LocalDisk
 
 ENDINGS = {0: "recovered", -signal.SIGKILL: "killed"}

@@ -17,7 +17,7 @@ import numpy as np
 import acqstream
 from acqstream.dataset.dataset import Dataset
 from acqstream.errors import DatasetError
-from acqstream.formats.ndtiff.layout import INDEX_NAME
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.log import journal
 from tests.faults.fault_result import FaultResult, Try
 from tests.live.programs import environment, kill

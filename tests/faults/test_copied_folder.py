@@ -14,8 +14,8 @@ import tifffile
 
 import acqstream
 from acqstream.errors import CorruptDataset, FrameNotFound
-from acqstream.formats.ndtiff.index import EntryBatch, parse_entries
-from acqstream.integrity.recovery import recover
+from acqstream.formats.ndtiff.index_entries import EntryBatch, parse_entries
+from acqstream.integrity.recover import recover
 from tests.log.make_frames import Frame, mixed_frames, start_log
 from tests.log.read_back import check_dataset, open_ndstorage
 

@@ -9,8 +9,8 @@ import pytest
 
 import acqstream
 from acqstream.errors import AcqStreamError, DatasetError, DiskFull, WriterBehind
-from acqstream.integrity.recovery import recover
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.integrity.recover import recover
+from acqstream.integrity.verify import verify
 from acqstream.log.state_file import STATE_NAME, read_state
 from acqstream.model.receipt import UNFORCED
 from acqstream.model.state import AcquisitionState

@@ -9,7 +9,7 @@ import pytest
 
 import acqstream
 from acqstream.errors import StorageError
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.integrity.verify import verify
 from acqstream.model.receipt import UNFORCED, Receipt
 from tests.faults.loop_disk import LoopDisk, why_not
 from tests.live.daemon_process import DaemonProcess

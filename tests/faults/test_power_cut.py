@@ -12,7 +12,7 @@ import pytest
 
 import acqstream
 from acqstream.errors import DatasetError
-from acqstream.integrity.recovery import recover
+from acqstream.integrity.recover import recover
 from acqstream.log import journal
 from acqstream.log.log import Log
 from acqstream.log.state_file import STATE_NAME

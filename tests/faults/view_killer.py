@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.model.status import UnfinishedViewStatus
 from tests.faults.fault_result import Try
 from tests.faults.producer_process import ProducerProcess

@@ -15,7 +15,8 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import ChunkLayout, Plan
-from acqstream.formats.layout_reader import check_container, open_readers
+from acqstream.formats.chunk_reader import open_layout
+from acqstream.formats.container_check import check_layout
 from acqstream.formats.n5 import FORMAT as N5
 from acqstream.storage.stores.data_path import place_of
 from acqstream.storage.stores.local_store import LocalStore
@@ -119,14 +120,14 @@ def test_a_reader_by_layout_can_be_sent_to_another_process(tmp_path: Path) -> No
         store.ensure(key, content)
     for position in ((1, 0, 0, 0), (5, 0, 0, 0)):  # the second lies outside
         store.put(layout.key(0, position), layout.encode(0, position, chunk))
-    (reader,) = pickle.loads(pickle.dumps(open_readers(place_of(tmp_path / "a.npys"), read_layout)))  # noqa: S301
+    (reader,) = pickle.loads(pickle.dumps(open_layout(place_of(tmp_path / "a.npys"), read_layout)))  # noqa: S301
     assert [*reader.stored()] == [(1, 0, 0, 0)]
     assert np.array_equal(reader.read_chunk((1, 0, 0, 0)), chunk)
     assert reader.read_chunk((0, 0, 0, 0)) is None
     with pytest.raises(IndexError):
         reader.read_chunk((5, 0, 0, 0))
     report = CheckReport()
-    counts = check_container(place_of(tmp_path / "a.npys"), read_layout, report)
+    counts = check_layout(place_of(tmp_path / "a.npys"), read_layout, report)
     assert (counts.chunks, counts.missing, report.problem_count, report.note_count) == (1, 1, 0, 1)
 
 
@@ -147,7 +148,7 @@ def test_chunks_of_blocks_are_read_as_one(tmp_path: Path) -> None:
     layout, _ = blocks_of(store)
     chunk = np.arange(24, dtype="u1").reshape(4, 6)
     store.put(layout.key(0, (1, 1)), layout.encode(0, (1, 1), in_blocks(chunk, (2, 3))))
-    (reader,) = open_readers(place_of(tmp_path / "a"), blocks_of)
+    (reader,) = open_layout(place_of(tmp_path / "a"), blocks_of)
     found = reader.read_chunk((1, 1))
     assert found is not None
     assert np.array_equal(found, chunk[:3, :4])

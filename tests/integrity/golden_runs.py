@@ -17,10 +17,8 @@ import xxhash
 from acqstream.log.log import Log
 from acqstream.log.state_file import read_state
 from acqstream.model.acquisition_spec import AcquisitionSpec, AxisSpec, TileSpec
-from acqstream.model.frame_header import FrameHeader
-from acqstream.model.frame_run import FrameRun
+from acqstream.model.frame_header import FrameHeader, FrameRun, pixel_type_of
 from acqstream.model.metadata import frame_metadata
-from acqstream.model.pixel_type import pixel_type_of
 from acqstream.storage.page_memory import PageMemory
 
 _WAIT_S = 60.0

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import acqstream
 from acqstream.errors import AcqStreamError
-from acqstream.formats.ndtiff.index import parse_entries
-from acqstream.integrity.recovery import recover
-from acqstream.integrity.repair.dataset_repair import repair
+from acqstream.formats.ndtiff.index_entries import parse_entries
+from acqstream.integrity.recover import recover
+from acqstream.integrity.repair import repair
 from acqstream.log import journal
 from acqstream.log.journal_file import read_journal
 from tests.integrity.repair.damaged_sets import HastyDisk

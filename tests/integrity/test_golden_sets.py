@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import acqstream
-from acqstream.integrity.recovery import recover
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.integrity.recover import recover
+from acqstream.integrity.verify import verify
 from acqstream.log.journal import HEADER_BYTES, JOURNAL_NAME, RECORD_DTYPE, unpack
 from acqstream.log.log import Log
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, read_receipt, read_state

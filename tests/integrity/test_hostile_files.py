@@ -14,11 +14,11 @@ import xxhash
 import acqstream
 from acqstream.errors import AcqStreamError, CorruptDataset
 from acqstream.formats.check_report import Problem
-from acqstream.formats.ndtiff.index import INDEX_NAME
-from acqstream.integrity.facts.stacks import stored_checksum
-from acqstream.integrity.recovery import recover
-from acqstream.integrity.repair.dataset_repair import repair
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
+from acqstream.integrity.facts import stored_checksum
+from acqstream.integrity.recover import recover
+from acqstream.integrity.repair import repair
+from acqstream.integrity.verify import verify
 from acqstream.log.journal import HEADER_BYTES, JOURNAL_NAME
 from acqstream.log.journal_file import read_journal
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, read_receipt, read_state

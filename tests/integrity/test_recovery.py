@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.daemon import crashed_datasets
-from acqstream.daemon.crashed_datasets import recover_all
+from acqstream.daemon import crash_recovery
+from acqstream.daemon.crash_recovery import recover_all
 from acqstream.errors import CorruptDataset, StorageError
-from acqstream.integrity.recovery import RecoveryReport, recover
+from acqstream.integrity.recover import RecoveryReport, recover
 from acqstream.log import journal
 from acqstream.log.state_file import read_state, write_state
 from acqstream.model.state import AcquisitionState
@@ -303,14 +303,14 @@ def test_a_fault_in_recovery_does_not_keep_the_daemon_from_starting(
             raise KeyError(folder)
         return recover(folder)
 
-    monkeypatch.setattr(crashed_datasets, "recover", faulty)
+    monkeypatch.setattr(crash_recovery, "recover", faulty)
     assert [report.folder for report in recover_all([bad, good])] == [str(good)]
     assert f"cannot recover {bad}: unexpected error" in caplog.text
 
 
 def test_one_bad_dataset_does_not_hold_up_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    monkeypatch.setattr(crashed_datasets.logger, "error", lambda text, *values: told.append(text % values))
+    monkeypatch.setattr(crash_recovery.logger, "error", lambda text, *values: told.append(text % values))
     good, bad = crash(tmp_path / "good", SMALL), crash(tmp_path / "bad", SMALL)
     (tmp_path / "other").mkdir()
     (bad / JOURNAL).write_bytes(b"x" * 5000)

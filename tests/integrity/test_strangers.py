@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.integrity.repair.dataset_repair import repair
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.integrity.repair import repair
+from acqstream.integrity.verify import verify
 from tests.integrity.repair.damaged_sets import contents
 from tests.log.make_frames import frames_of, write_log
 

@@ -20,8 +20,7 @@ import psutil
 import pytest
 import zmq
 
-from acqstream.client.shutdown import shut_down
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status, shut_down
 from acqstream.errors import DaemonUnavailable
 from acqstream.storage.platform.capabilities import has_terminate_signal
 from tests.live.nursery import Forked, nursery

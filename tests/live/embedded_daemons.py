@@ -16,8 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from acqstream.client.daemon_requests import shut_down
 from acqstream.client.directory_daemon import CONFIG_VARIABLE, LOG_NAME, endpoint_of
-from acqstream.client.shutdown import shut_down
 from acqstream.errors import AcqStreamError
 from acqstream.storage.files.directory_lock import holder_of
 from tests.waiting import until

@@ -9,5 +9,4 @@ from acqstream.client.run import Run
 
 def make_impatient(run: Run, patience_s: float) -> None:
     """From now on. A test waits as long as it takes until a run is open, and no longer than it must for its error."""
-    settings = replace(run._connection.settings, patience_s=patience_s)
-    run._connection.settings = run._connection.opener.settings = run._buffer._settings = settings
+    run._state.settings = replace(run._state.settings, patience_s=patience_s)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import acqstream
 from acqstream.cli.main import main
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.model.receipt import Receipt
 from acqstream.model.status import UnfinishedViewStatus
 from tests.live.daemon_process import DaemonProcess

@@ -117,7 +117,7 @@ nursery = Nursery()
 def main() -> None:
     """For each line on stdin a child; its number goes to stdout once this process is not its parent any more."""
     import acqstream.cli.main
-    import acqstream.daemon.serve  # what `serve` loads when it begins
+    import acqstream.daemon.server  # what `serve` loads when it begins
 
     for line in sys.stdin:
         reading, writing = os.pipe()

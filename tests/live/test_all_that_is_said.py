@@ -12,7 +12,7 @@ import xxhash
 
 import acqstream
 from acqstream.client.run import Run
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.integrity.verify import verify
 from acqstream.log.journal import FRAME, JOURNAL_NAME
 from acqstream.log.journal_file import read_journal
 from tests.live.daemon_process import DaemonProcess

@@ -18,7 +18,7 @@ import pytest
 import zmq
 
 import acqstream
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.errors import DaemonUnavailable
 from tests.live.daemon_process import DaemonProcess
 from tests.live.raw_peer import RawPeer

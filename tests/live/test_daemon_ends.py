@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import acqstream
-from acqstream.client.connect import Transport
+from acqstream.client.connector import Transport
 from acqstream.errors import AcqStreamError, AcquisitionRefused, DaemonUnavailable
 from acqstream.model.state import AcquisitionState
 from tests.live.daemon_process import DaemonProcess

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import acqstream
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.errors import DaemonUnavailable, WriterBehind
 from acqstream.log.journal import JOURNAL_NAME, decode_journal_header
 from acqstream.model.state import AcquisitionState

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import acqstream
-from acqstream.client.connect import Transport
+from acqstream.client.connector import Transport
 from acqstream.errors import AcqStreamError, DaemonUnavailable
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import check_frames, image_of

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from acqstream.cli.main import main
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.client.default_endpoint import starting
 from acqstream.client.producer import create
-from acqstream.client.status import fetch_status
 from acqstream.errors import DaemonUnavailable
 from acqstream.monitor.daemon_watch import DaemonWatch
 from acqstream.storage.files.directory_lock import holder_of
@@ -70,11 +70,11 @@ def test_a_daemon_that_starts_is_no_missing_daemon(
         with pytest.raises(DaemonUnavailable, match="the daemon is starting"):
             create("cells", endpoint=daemon.endpoint, patience_s=0.3)
         watch = DaemonWatch(daemon.endpoint)
-        view = watch.look()
+        view = watch.tick()
         assert page_texts(view, {}, "scope")["alarm"] == "the daemon is starting"
         assert trouble_of(view).startswith("the daemon is starting")
         trigger.unlink()
-        until(lambda: watch.look().status, "it answers")
+        until(lambda: watch.tick().status, "it answers")
         watch.close()
         with contextlib.suppress(SystemExit):
             main(["info", str(cells)])

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 import acqstream
+from acqstream.client.daemon_requests import fetch_status, stop_acquisition
 from acqstream.client.run import Run
-from acqstream.client.status import fetch_status
-from acqstream.client.stopping import stop_acquisition
 from acqstream.errors import AcquisitionFailed, AcquisitionRefused
 from acqstream.model.state import AcquisitionState
 from tests.live.daemon_process import DaemonProcess

@@ -17,9 +17,9 @@ import pytest
 
 import acqstream
 from acqstream.client import directory_daemon
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.client.default_endpoint import ENDPOINT_VARIABLE
 from acqstream.client.directory_daemon import LOG_NAME, endpoint_of
-from acqstream.client.status import fetch_status
 from acqstream.errors import AcqStreamError, ConfigError, DaemonUnavailable
 from acqstream.model.daemon_note import DaemonNote
 from acqstream.storage.files.directory_lock import DirectoryLock

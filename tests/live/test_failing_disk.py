@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import acqstream
-from acqstream.cli.exit_code import ExitCode, exit_code_of
 from acqstream.cli.main import main
-from acqstream.client.connect import Transport
+from acqstream.cli.output import ExitCode, exit_code_of
+from acqstream.client.connector import Transport
 from acqstream.errors import DiskFull, StorageError
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.integrity.verify import verify
 from tests.faults.loop_disk import TRIAL_BYTES, LoopDisk, why_not
 from tests.live.daemon_process import DaemonProcess
 from tests.live.small_disk import small_disk

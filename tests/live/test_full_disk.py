@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import acqstream
-from acqstream.client.connect import Transport
-from acqstream.client.status import fetch_status
-from acqstream.client.stopping import stop_acquisition
+from acqstream.client.connector import Transport
+from acqstream.client.daemon_requests import fetch_status, stop_acquisition
+from acqstream.client.run import Run
 from acqstream.errors import AcqStreamError, AcquisitionFailed, DiskFull
 from acqstream.model.status import AcquisitionStatus
 from acqstream.storage.files.free_space import BALLAST_NAME
@@ -43,9 +43,7 @@ def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
             yield process
 
 
-def open_run(
-    daemon: DaemonProcess, transport: Transport = "shm", *, patience_s: float = PATIENCE_S, **options
-) -> acqstream.client.run.Run:
+def open_run(daemon: DaemonProcess, transport: Transport = "shm", *, patience_s: float = PATIENCE_S, **options) -> Run:
     if transport == "ipc":
         assert daemon.ipc  # skips where it is missing
     way: dict[str, Any] = {"endpoint": daemon.endpoint, "transport": transport}

@@ -17,11 +17,11 @@ import pytest
 import xxhash
 
 import acqstream
-from acqstream.client import open_runs
+from acqstream.client import run as run_module
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.client.run import Run
-from acqstream.client.status import fetch_status
-from acqstream.formats.ndtiff.index import parse_entries
-from acqstream.integrity.recovery import recover
+from acqstream.formats.ndtiff.index_entries import parse_entries
+from acqstream.integrity.recover import recover
 from acqstream.log import journal
 from acqstream.log.journal_file import read_journal
 from tests.host_system import needs_sockets_to_close
@@ -222,7 +222,7 @@ def test_a_producer_started_again_goes_on_by_name(tmp_path: Path) -> None:
                 put(second, number)
         assert second.receipt is not None
         assert (second.receipt.stored, second.receipt.skipped, second.receipt.sent) == (38, 2, 40)
-        assert second.receipt.dataset_id == first._connection.dataset_id
+        assert second.receipt.dataset_id == first._state.dataset_id
         with acqstream.open(second.path) as dataset:
             assert dataset.summary_metadata["PixelSizeUm"] == 0.5
             for number in [*range(20), *range(22, 40)]:
@@ -235,7 +235,7 @@ def vanish(run: Run) -> None:
     """As if its process had been killed."""
     run._connection.stop()
     run._connection.join()
-    open_runs.leave(run._closing)
+    run_module._leave(run._closing)
 
 
 @pytest.mark.parametrize("grace_s", [0.1, 60.0])

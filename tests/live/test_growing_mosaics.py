@@ -13,11 +13,11 @@ import pytest
 from numpy.typing import NDArray
 
 import acqstream
-from acqstream.cli.exit_code import ExitCode
+from acqstream.cli.output import ExitCode
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.client.run import Run
-from acqstream.client.status import fetch_status
 from acqstream.mirrors.dataset_end import wait_for_end
-from acqstream.simulate import sample
+from acqstream.simulate import pattern
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import unstalled
 from tests.live.test_mirror_endings import verb
@@ -34,7 +34,7 @@ OME_ZARR: dict[str, Any] = {"format": "ome-zarr", "chunks": [1, 64, 64], "levels
 
 def picture(top: int, left: int, height: int, width: int) -> NDArray[Any]:
     """A part of the scanned sample, without zeros, from a pixel of the tile at row 0 and column 0."""
-    return sample.window(top, left, (height, width), "uint16") | 1
+    return pattern.window(top, left, (height, width), "uint16") | 1
 
 
 def put(run: Run, row: int, column: int) -> None:

@@ -14,10 +14,10 @@ import pytest
 
 import acqstream
 from acqstream.errors import AcqStreamError
-from acqstream.formats.checksum_note import FOLDER
-from acqstream.formats.ndtiff.index import INDEX_NAME
-from acqstream.integrity.recovery import recover
-from acqstream.integrity.repair.dataset_repair import repair
+from acqstream.formats.checksum_list import FOLDER
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
+from acqstream.integrity.recover import recover
+from acqstream.integrity.repair import repair
 from acqstream.log.journal import JOURNAL_NAME
 from acqstream.log.state_file import STATE_NAME, read_state
 from acqstream.model.state import AcquisitionState

@@ -10,7 +10,7 @@ import pytest
 
 import acqstream
 from acqstream.cli.main import main
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.model.status import LoadStatus
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of

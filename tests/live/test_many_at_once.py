@@ -11,8 +11,8 @@ import pytest
 import zmq
 
 import acqstream
-from acqstream.client.connect import Transport
-from acqstream.client.status import fetch_status
+from acqstream.client.connector import Transport
+from acqstream.client.daemon_requests import fetch_status
 from tests.live import programs
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import check_frames, image_of

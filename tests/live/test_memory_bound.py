@@ -10,7 +10,7 @@ import pytest
 
 import acqstream
 from acqstream.errors import ProtocolError
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.integrity.verify import verify
 from acqstream.log.journal import JOURNAL_NAME
 from acqstream.model.frame_header import MAX_NUMBER
 from tests.host_system import needs_small_processes

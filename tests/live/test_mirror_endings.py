@@ -17,10 +17,10 @@ import psutil
 import pytest
 
 import acqstream
-from acqstream.cli.exit_code import ExitCode
+from acqstream.cli.output import ExitCode
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.client.run import Run
-from acqstream.client.status import fetch_status
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.integrity.verify import verify
 from acqstream.mirrors.dataset_end import DatasetEnd, wait_for_end
 from acqstream.mirrors.mirror_results import mirror_results
 from tests.live.daemon_process import DaemonProcess
@@ -255,7 +255,7 @@ def test_no_daemon_that_answers(tmp_path: Path) -> None:
     with DaemonProcess(tmp_path / "data") as daemon:
         with acqstream.create("cells", endpoint=daemon.endpoint, mirrors=[PLAIN]) as run:
             put(run)
-    run._connection.settings = replace(run._connection.settings, patience_s=0.5)
+    run._state.settings = replace(run._state.settings, patience_s=0.5)
     with pytest.raises(acqstream.DaemonUnavailable, match="the mirrors of cells had not ended"):
         run.wait_for_mirrors(HANG_S)
 

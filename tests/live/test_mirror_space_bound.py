@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import acqstream
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.client.run import Run
-from acqstream.client.status import fetch_status
-from acqstream.daemon.space import MIRRORS_KEEP
+from acqstream.daemon.machine_watch import MIRRORS_KEEP
 from tests.host_system import allocated_bytes
 from tests.live.daemon_process import DaemonProcess
 from tests.live.small_disk import fill, small_volume

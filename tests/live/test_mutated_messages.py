@@ -11,7 +11,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
 from tests.live.daemon_process import DaemonProcess
 from tests.live.victim import Victim
 from tests.live.wire_client import WireClient, new_dataset_id

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 import acqstream
+from acqstream.client.daemon_requests import fetch_status, shut_down
 from acqstream.client.run import Run
-from acqstream.client.shutdown import shut_down
-from acqstream.client.status import fetch_status
 from acqstream.log.state_file import read_receipt
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import check_frames, image_of, state_of

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.dataset.napari_reader import LiveLayers, image_layers, live_layers, show_layers
+from acqstream.dataset.napari_layers import image_layers
+from acqstream.dataset.napari_live import LiveLayers, live_layers
+from acqstream.dataset.napari_reader import show_layers
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, STACK, Folder, image
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of

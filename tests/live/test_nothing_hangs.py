@@ -12,9 +12,9 @@ import pytest
 import zmq
 
 import acqstream
-from acqstream.cli.exit_code import ExitCode
-from acqstream.client.connect import Transport
-from acqstream.client.status import fetch_status
+from acqstream.cli.output import ExitCode
+from acqstream.client.connector import Transport
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.errors import AcquisitionFailed, WriterBehind
 from acqstream.storage.platform.capabilities import has_terminate_signal
 from tests.live.daemon_process import DaemonProcess

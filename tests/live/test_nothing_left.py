@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 import acqstream
+from acqstream.client.daemon_requests import stop_acquisition
 from acqstream.client.run import Run
-from acqstream.client.stopping import stop_acquisition
 from acqstream.errors import AcqStreamError
 from tests.live import programs
 from tests.live.daemon_process import DaemonProcess

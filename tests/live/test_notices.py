@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 import acqstream
-from acqstream.daemon.notifier_process import RESTART_S, NotifierProcess
+from acqstream.daemon.child_process import NOTICES_PAUSE_S, notifier_process
 from tests.live.daemon_process import DaemonProcess
 from tests.waiting import until
 
@@ -114,11 +114,11 @@ def test_no_secret_is_in_the_list_of_processes(tmp_path: Path) -> None:
 def test_it_is_started_again_but_not_in_a_loop(tmp_path: Path) -> None:
     count = tmp_path / "count"
     source = "import sys; open(sys.argv[1], 'a').write(sys.stdin.readline())"
-    process = NotifierProcess(
+    process = notifier_process(
         ["command a"], 60.0, "tcp://127.0.0.1:9", command=(sys.executable, "-c", source, str(count))
     )
     process.look_after(0.0)
-    started = process._process
+    started = process.process
     assert started is not None
     started.wait()
     assert json.loads(count.read_text()) == {
@@ -126,33 +126,33 @@ def test_it_is_started_again_but_not_in_a_loop(tmp_path: Path) -> None:
         "targets": ["command a"],
         "no_frames_s": 60.0,
     }
-    process.look_after(RESTART_S - 0.1)
-    assert process.n_starts == 1
-    process.look_after(RESTART_S)
-    assert process.n_starts == 2
-    again = process._process
+    process.look_after(1.0)
+    process.look_after(1.0 + NOTICES_PAUSE_S - 0.1)
+    assert process.process is None
+    process.look_after(1.2 + NOTICES_PAUSE_S)
+    again = process.process
     assert again is not None
     process.close()
     again.wait()
 
 
 def test_without_targets_there_is_no_process() -> None:
-    process = NotifierProcess([], 60.0, "tcp://127.0.0.1:9")
+    process = notifier_process([], 60.0, "tcp://127.0.0.1:9")
     process.look_after(0.0)
-    assert process._process is None
+    assert process.process is None
 
 
 def test_a_program_that_cannot_be_started_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    process = NotifierProcess(["command a"], 60.0, "tcp://127.0.0.1:9", command=("/nowhere",))
+    process = notifier_process(["command a"], 60.0, "tcp://127.0.0.1:9", command=("/nowhere",))
     process.look_after(0.0)
-    assert "cannot be started" in caplog.text
+    assert "cannot start the notifier" in caplog.text
 
 
 def test_closing_ends_the_process() -> None:
     command = (sys.executable, "-c", "import sys; sys.stdin.read()")
-    notifier = NotifierProcess(["command a"], 60.0, "tcp://127.0.0.1:9", command=command)
+    notifier = notifier_process(["command a"], 60.0, "tcp://127.0.0.1:9", command=command)
     notifier.look_after(0.0)
-    started = notifier._process
+    started = notifier.process
     assert started is not None
     try:
         notifier.close()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
 from tests.live.daemon_process import DaemonProcess
 from tests.live.old_protocols import http, send_and_wait, streams, unversioned, versioned_1, versioned_2
 from tests.live.victim import Victim

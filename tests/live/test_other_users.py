@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 import acqstream
+from acqstream.client.daemon_requests import stop_acquisition
 from acqstream.client.directory_daemon import LOG_NAME, DirectoryDaemon, endpoint_of
-from acqstream.client.stopping import stop_acquisition
 from acqstream.errors import AcqStreamError
 from acqstream.model.daemon_note import DaemonNote
 from acqstream.storage.files.directory_lock import LOCK_NAME, DirectoryLock

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import acqstream
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.model.status import AcquisitionStatus
 from tests.live import programs
 from tests.live.daemon_process import DaemonProcess

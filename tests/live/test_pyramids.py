@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 import acqstream
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.errors import DatasetError
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.integrity.verify import verify
 from acqstream.model.status import ViewStatus
 from acqstream.views.checkpoint import read_checkpoint, view_folder
 from tests.live.daemon_process import DaemonProcess

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.client.connect import Transport
+from acqstream.client.connector import Transport
 from acqstream.client.pycromanager.forwarding import forward
 from acqstream.client.run import Run
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.integrity.verify import verify
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of
 from tests.waiting import until

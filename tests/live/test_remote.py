@@ -14,8 +14,8 @@ import pytest
 import zmq
 
 import acqstream
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.client.keys import make_keys
-from acqstream.client.status import fetch_status
 from acqstream.errors import ConfigError, DaemonUnavailable
 from acqstream.simulate import pattern
 from tests.live.daemon_process import DaemonProcess, free_port

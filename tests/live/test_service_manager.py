@@ -74,7 +74,7 @@ def test_the_group_can_change_what_was_written(tmp_path: Path) -> None:
 def test_memory_that_may_not_do_is_told(tmp_path: Path, is_enough: bool) -> None:
     needed_mb = 64 + 30 + 200 + 1024
     limit = f"lambda: {needed_mb if is_enough else needed_mb - 1} * 2**20"
-    prelude = f"import acqstream.daemon.serve as serve; serve.memory_limit_bytes = {limit}"
+    prelude = f"import acqstream.daemon.server as serve; serve.memory_limit_bytes = {limit}"
     options: dict[str, Any] = {"memory_mb": 64, "pyramid_memory_mb": 30, "mirror_memory_mb": 200}
     with DaemonProcess(tmp_path / "data", prelude=prelude, **options) as daemon:
         pass  # it writes the rest of its log when it ends

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.errors import AcqStreamError, AcquisitionRefused, DaemonUnavailable
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import state_of

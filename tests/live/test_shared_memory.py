@@ -15,7 +15,7 @@ import pytest
 import xxhash
 
 import acqstream
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.errors import AcquisitionFailed, ConfigError
 from tests.live import programs
 from tests.live.daemon_process import DaemonProcess

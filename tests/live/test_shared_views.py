@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import acqstream
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.client.run import Run
-from acqstream.client.status import fetch_status
 from acqstream.errors import AcquisitionRefused
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.integrity.verify import verify
 from acqstream.model.status import ViewStatus
 from acqstream.storage.platform import memory_listener
 from acqstream.views.checkpoint import read_checkpoint, view_folder

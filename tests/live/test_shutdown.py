@@ -11,12 +11,10 @@ import pytest
 
 import acqstream
 from acqstream.cli.main import main
-from acqstream.client import shutdown
-from acqstream.client.shutdown import shut_down
-from acqstream.client.status import fetch_status
+from acqstream.client import daemon_requests
+from acqstream.client.daemon_requests import fetch_status, shut_down
 from acqstream.errors import AcquisitionRefused, DaemonUnavailable, WaitTimeout
-from acqstream.protocol.requests import Shutdown
-from acqstream.protocol.shutdown_key import new_key
+from acqstream.protocol.requests import Shutdown, new_shutdown_key
 from tests.client.fake_daemon import FakeDaemon
 from tests.live.daemon_process import DaemonProcess, free_port
 from tests.live.stored import state_of
@@ -51,7 +49,7 @@ def test_a_wrong_key_ends_nothing(shared_daemon: DaemonProcess) -> None:
     with WireClient(shared_daemon.endpoint) as client:
         client.send("hello", v=1)
         assert client.receive()["shutdown"] == str(key_path(shared_daemon))
-        for key in ("", new_key(), "x" * 200, "\u00e9" * 83):
+        for key in ("", new_shutdown_key(), "x" * 200, "\u00e9" * 83):
             client.send("shutdown", key=key)
             assert client.receive()["code"] == "denied"
         client.send("shutdown")
@@ -84,14 +82,14 @@ def test_no_other_file_of_the_user_is_sent(tmp_path: Path, monkeypatch: pytest.M
     """A program that has taken the port could name any file."""
     secret = tmp_path / "id_ed25519"
     secret.write_text("-----BEGIN OPENSSH PRIVATE KEY-----\n")
-    for content in (secret.read_text(), new_key() + "\nmore", "acqstream-shutdown-zz", "x" * 10_000):
+    for content in (secret.read_text(), new_shutdown_key() + "\nmore", "acqstream-shutdown-zz", "x" * 10_000):
         secret.write_text(content)
         with pytest.raises(AcquisitionRefused, match="id_ed25519"):
-            shutdown._read_key("tcp://127.0.0.1:1", str(secret))
+            daemon_requests._read_key("tcp://127.0.0.1:1", str(secret))
     with pytest.raises(AcquisitionRefused, match="administrator"):
-        shutdown._read_key("tcp://127.0.0.1:1", str(tmp_path / "missing"))
+        daemon_requests._read_key("tcp://127.0.0.1:1", str(tmp_path / "missing"))
     with pytest.raises(AcquisitionRefused, match="earlier version"):
-        shutdown._read_key("tcp://127.0.0.1:1", "")
+        daemon_requests._read_key("tcp://127.0.0.1:1", "")
 
 
 def test_no_answer_is_an_error_in_time(shared_daemon: DaemonProcess) -> None:
@@ -108,7 +106,7 @@ def test_no_answer_is_an_error_in_time(shared_daemon: DaemonProcess) -> None:
 
 def test_a_daemon_that_has_not_ended_in_time_is_another_error(tmp_path: Path) -> None:
     path = tmp_path / "5271.shutdown"
-    path.write_text(new_key())
+    path.write_text(new_shutdown_key())
     daemon = FakeDaemon()
     try:
         daemon.behavior.shutdown = str(path)

@@ -16,7 +16,7 @@ COUNT = 50
 STALLING_READS = """
 import time
 from pathlib import Path
-from acqstream.daemon import mirror_inquiry
+from acqstream.daemon import request_handler
 from acqstream.log import log
 
 trigger, reached = Path({trigger!r}), Path({reached!r})
@@ -29,7 +29,7 @@ def stalling(read):
         return read(*arguments)
     return wait_and_read
 
-mirror_inquiry.read_state = stalling(mirror_inquiry.read_state)
+request_handler.read_state = stalling(request_handler.read_state)
 log.read_key_page = stalling(log.read_key_page)
 """
 
@@ -79,7 +79,7 @@ def test_a_read_that_takes_too_long_is_refused(tmp_path: Path) -> None:
     """The request is refused; the acquisition is not."""
     trigger, reached = tmp_path / "stall", tmp_path / "reached-"
     prelude = STALLING_READS.format(trigger=str(trigger), reached=str(reached))
-    prelude += "\nfrom acqstream.daemon import disk_reads\ndisk_reads.READ_S = 0.2\n"
+    prelude += "\nfrom acqstream.daemon import resources\nresources.READ_S = 0.2\n"
     with DaemonProcess(tmp_path / "data", prelude=prelude, grace_s=60) as daemon, WireClient(daemon.endpoint) as asker:
         ds = new_dataset_id()
         asker.open("asked", ds)

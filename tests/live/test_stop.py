@@ -9,8 +9,7 @@ import pytest
 
 import acqstream
 from acqstream.cli.main import main
-from acqstream.client.status import fetch_status
-from acqstream.client.stopping import stop_acquisition
+from acqstream.client.daemon_requests import fetch_status, stop_acquisition
 from acqstream.errors import AcquisitionFailed, AcquisitionRefused
 from tests.live.daemon_process import DaemonProcess
 from tests.live.wire_client import WireClient, new_dataset_id

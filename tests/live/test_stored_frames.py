@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.client import open_runs
+from acqstream.client import run as run_module
 from acqstream.client.run import Run
-from acqstream.log import stored_keys
+from acqstream.log import continuation
 from acqstream.storage.files.small_file import read_small_file
 from tests.live import programs
 from tests.live.daemon_process import DaemonProcess
@@ -38,7 +38,7 @@ def vanish(run: Run) -> None:
     """As if its process had been killed."""
     run._connection.stop()
     run._connection.join()
-    open_runs.leave(run._closing)
+    run_module._leave(run._closing)
 
 
 def keys_of(count: int) -> list[dict[str, int | str]]:
@@ -59,7 +59,7 @@ def interrupt(daemon: DaemonProcess, count: int, name: str = "cells") -> None:
 
 @pytest.mark.parametrize("transport", ["tcp", "auto"])
 def test_axes_of_stored_frames_are_told(daemon: DaemonProcess, transport: str) -> None:
-    count = 2 * stored_keys.MAX_KEYS + 100  # three pages
+    count = 2 * continuation.MAX_KEYS + 100  # three pages
     interrupt(daemon, count)
     options: dict[str, Any] = {"endpoint": daemon.endpoint, "buffer_mb": 8, "transport": transport, "resume": True}
     with acqstream.create("cells", **options) as run:
@@ -104,7 +104,7 @@ def test_frames_that_are_not_published_yet_are_told_when_they_are(tmp_path: Path
 
 
 def test_a_daemon_killed_between_two_pages(daemon: DaemonProcess) -> None:
-    count = stored_keys.MAX_KEYS + 100
+    count = continuation.MAX_KEYS + 100
     interrupt(daemon, count)
     with acqstream.create("cells", endpoint=daemon.endpoint, buffer_mb=8, patience_s=30, resume=True) as run:
         told = iter(run.stored)

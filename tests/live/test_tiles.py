@@ -14,9 +14,9 @@ import acqstream
 from acqstream.client.run import Run
 from acqstream.errors import AcquisitionRefused, FrameRefused
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
-from acqstream.integrity.verification.dataset_check import verify
-from acqstream.simulate import sample
-from acqstream.simulate.tile_scan import TileScan
+from acqstream.integrity.verify import verify
+from acqstream.simulate import pattern
+from acqstream.simulate.axes_counter import TileScan
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import state_of, unstalled
 from tests.log.read_back import open_pyramid
@@ -28,7 +28,7 @@ SCAN = TileScan(3, 4, (32, 50), snake=True)
 
 def put(run: Run, number: int) -> None:
     row, column = SCAN.cell(number)
-    image = sample.window(*SCAN.origin((row, column), SHAPE), SHAPE, "uint16", picture=number // SCAN.count)
+    image = pattern.window(*SCAN.origin((row, column), SHAPE), SHAPE, "uint16", picture=number // SCAN.count)
     run.put(image, row=row - 1, column=column - 2, time=number // SCAN.count)
 
 
@@ -40,7 +40,7 @@ def check(path: Path | str, scans: int) -> None:
         assert dataset.overlap.tolist() == [y, x]
         for time in range(scans):
             (canvas,) = np.asarray(dataset.as_array(stitched=True, time=time))
-            expected = sample.window(y // 2, x // 2, (height, width), "uint16", picture=time)
+            expected = pattern.window(y // 2, x // 2, (height, width), "uint16", picture=time)
             assert np.array_equal(canvas, expected)
     with acqstream.open(path) as dataset:
         assert len(list(dataset.keys())) == scans * SCAN.count

@@ -8,10 +8,9 @@ import pytest
 
 import acqstream
 from acqstream.cli.main import main
-from acqstream.client.status import fetch_status
-from acqstream.client.stopping import stop_acquisition
+from acqstream.client.daemon_requests import fetch_status, stop_acquisition
 from acqstream.errors import AcquisitionFailed
-from acqstream.model.totals import DaemonTotals
+from acqstream.model.status import DaemonTotals
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of
 from tests.waiting import until

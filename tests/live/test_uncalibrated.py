@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import acqstream
+from acqstream.client.run import Run
 from tests.live.daemon_process import DaemonProcess
 from tests.live.mirror_pair import mirrors_of
 from tests.live.stored import image_of
@@ -13,7 +14,7 @@ from tests.waiting import until
 SHAPE = (40, 60)
 
 
-def codes_of(run: acqstream.client.run.Run) -> list[str]:
+def codes_of(run: Run) -> list[str]:
     return [warning.code for warning in run.warnings]
 
 

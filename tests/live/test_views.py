@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 import acqstream
 from acqstream.cli.main import main
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.client.run import Run
-from acqstream.client.status import fetch_status
 from acqstream.model.status import AcquisitionStatus, UnfinishedViewStatus, ViewProcessStatus
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of, unstalled

@@ -32,7 +32,7 @@ def web_child(daemon: DaemonProcess) -> psutil.Process | None:
     """The web process of a daemon; None while it has none."""
     for child in psutil.Process(daemon.pid).children():
         try:
-            if any("web_child" in word for word in child.cmdline()):
+            if any("web_server" in word for word in child.cmdline()):
                 return child
         except (psutil.Error, OSError):  # OSError: of a process that begins or ends just now, under Wine
             continue

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.daemon.reception import MAX_PARTS_AT_ONCE
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.integrity.verify import verify
 from tests.live.daemon_process import DaemonProcess
 from tests.live.raw_peer import RawPeer
 from tests.live.stored import check_frames, image_of, state_of

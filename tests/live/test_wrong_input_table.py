@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import check_frames, image_of, state_of
 from tests.live.victim import Victim

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from acqstream.formats.ndtiff.layout import INDEX_NAME
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from tests.log.make_frames import Frame, start_log
 from tests.log.read_back import read_index, stack_folder
 from tests.storage.scripted_disk import ScriptedDisk

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from acqstream.log.log import Log
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.axes import AxisValue
-from acqstream.model.frame_header import FrameHeader
+from acqstream.model.frame_header import FrameHeader, pixel_type_of
 from acqstream.model.metadata import frame_metadata
-from acqstream.model.pixel_type import pixel_type_of
 from acqstream.storage.page_memory import PageMemory
 from tests.waiting import WAIT_S, until_notified
 
@@ -119,5 +118,5 @@ def log_threads() -> list[str]:
 
 def wait_for(log: Log, condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
     """Until something holds that changes with the log's cursors or state."""
-    with log._state.changed:
-        until_notified(log._state.changed, condition, "a cursor or state of the log", timeout_s)
+    with log._parts.state.changed:
+        until_notified(log._parts.state.changed, condition, "a cursor or state of the log", timeout_s)

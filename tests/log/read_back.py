@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 import acqstream
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
-from acqstream.formats.ndtiff.index import EntryBatch, parse_entries
+from acqstream.formats.ndtiff.index_entries import EntryBatch, parse_entries
 from acqstream.formats.ndtiff.pages import StackPage, walk_pages
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
 from acqstream.log import journal, journal_file

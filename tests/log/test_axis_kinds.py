@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from acqstream.errors import FrameRefused
-from acqstream.log import axis_kinds
-from acqstream.log.axis_kinds import AxisKinds
+from acqstream.log import frame_keys
+from acqstream.log.frame_keys import AxisKinds
 
 
 def test_kinds_of_an_earlier_run_count() -> None:
@@ -21,7 +21,7 @@ def test_kinds_of_an_earlier_run_count() -> None:
 
 
 def test_names_are_bounded(monkeypatch) -> None:
-    monkeypatch.setattr(axis_kinds, "MAX_NAMES", 3)
+    monkeypatch.setattr(frame_keys, "MAX_NAMES", 3)
     kinds = AxisKinds()
     kinds.check({"a": 0, "b": 0, "c": 0}, 0)
     with pytest.raises(FrameRefused, match="has 3 axes already") as caught:

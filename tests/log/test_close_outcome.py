@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from acqstream.errors import AcqStreamError, AcquisitionFailed, DiskFull
-from acqstream.log.close_outcome import CloseRequest
+from acqstream.log.log_thread import CloseRequest
 from acqstream.model.receipt import Status
 
 NO_SPACE = DiskFull(OSError(errno.ENOSPC, "No space left on device"), "a.tif", "cannot write")

@@ -13,7 +13,7 @@ import pytest
 
 from acqstream.errors import AcqStreamError, CorruptDataset, DatasetLocked, FrameRefused
 from acqstream.formats.ndtiff.layout import NDTiffLayout
-from acqstream.integrity.recovery import recover
+from acqstream.integrity.recover import recover
 from acqstream.log import journal
 from acqstream.log.continuation import Continuation, read_continuation
 from acqstream.log.frame_keys import FrameKeys

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from acqstream.errors import DiskFull
-from acqstream.formats.ndtiff.layout import INDEX_NAME
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.log import journal
 from acqstream.log.log import Log
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, read_receipt, read_state

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from acqstream.formats.ndtiff.layout import INDEX_NAME
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.log import journal
 from acqstream.log.log import Log
 from acqstream.log.space_gate import SpaceGate
@@ -170,7 +170,7 @@ def test_the_loop_lets_go_while_the_gate_passes(tmp_path: Path, monkeypatch: pyt
     assert asked.wait(WAIT_S)
     disk.mend()
     loop.join(WAIT_S)
-    wait_for(log, lambda: not log._intake.window.is_held)  # the window moves again
+    wait_for(log, lambda: not log._parts.intake.window.is_held)  # the window moves again
     put(log, frames[3:])
     log.close()
     check_dataset(tmp_path / "cells", frames)
@@ -186,7 +186,7 @@ def test_giving_up_with_journal_and_stack_both_out_of_space(tmp_path: Path) -> N
             writing.join(0.5)  # the writer has its turn before this thread has cleared its batch
 
     log = Log(tmp_path / "cells", spec_of(), memory=memory_of(), disk=disk, on_change=on_change)
-    writing = log._thread
+    writing = log._parts.thread
     put(log, frames[:3])
     disk.fail("pwritev", code=errno.ENOSPC, part=journal.JOURNAL_NAME, for_good=True)
     put(log, frames[3:4], publish=False)

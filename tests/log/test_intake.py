@@ -10,11 +10,10 @@ from acqstream.errors import FrameRefused
 from acqstream.formats.ndtiff.layout import LARGE_FRAME_BYTES, PACKED_GROUP_BYTES
 from acqstream.log.frame_keys import FrameKeys
 from acqstream.log.group import Gap, Group
-from acqstream.log.intake import Intake
-from acqstream.log.placing import Placing
+from acqstream.log.group_builder import Placing
+from acqstream.log.intake import MAX_FRAMES_IN_FLIGHT, Intake
 from acqstream.log.ring import Ring
-from acqstream.log.window import MAX_FRAMES_IN_FLIGHT
-from acqstream.model.cursors import Limit
+from acqstream.model.state import Limit
 from acqstream.storage.page_memory import PageMemory
 from tests.log.make_frames import LEAST_LIMIT_BYTES, MIB, Frame, frame_of
 
@@ -61,7 +60,7 @@ def test_large_frames_are_groups_of_their_own() -> None:
     intake, frames = intake_of(), [frame_of(number, LARGE) for number in range(3)]
     for frame in frames:
         put(intake, frame)
-        assert len(intake.queue) == frame.header.number + 1
+        assert len(intake._groups._closed) == frame.header.number + 1
     groups = taken(intake)
     check_groups(groups, frames)
     assert [len(group.placements) for group in groups] == [1, 1, 1]
@@ -170,7 +169,7 @@ def test_numbers_come_without_holes() -> None:
     put(intake, frame_of(6))
     with intake.condition:
         intake.close_group()
-        kinds = [(type(entry), entry.first_number, entry.next_number) for entry in intake.queue._entries]
+        kinds = [(type(entry), entry.first_number, entry.next_number) for entry in intake._groups._closed]
     assert kinds == [(Group, 0, 1), (Gap, 1, 6), (Group, 6, 7)]
     assert intake.received == 7
 

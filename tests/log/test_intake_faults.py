@@ -13,14 +13,13 @@ import pytest
 
 from acqstream.formats.ndtiff.layout import NDTiffLayout
 from acqstream.log import intake
-from acqstream.log.axis_kinds import AxisKinds
-from acqstream.log.frame_keys import FrameKeys
+from acqstream.log.frame_keys import AxisKinds, FrameKeys
 from acqstream.log.group import Group
+from acqstream.log.group_builder import GroupBuilder
+from acqstream.log.intake import Window
 from acqstream.log.log import Log
-from acqstream.log.open_group import OpenGroup
 from acqstream.log.ring import Ring
-from acqstream.log.window import Window
-from acqstream.model.frame_run import FrameRun
+from acqstream.model.frame_header import FrameRun
 from tests.log.make_frames import Frame, frame_of, log_threads, memory_of, start_log
 from tests.log.read_back import check_dataset
 
@@ -39,7 +38,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "claim": (Ring, "_claim"),
     "more memory": (Ring, "extend"),
     "group": (Group, "__init__"),
-    "begin": (OpenGroup, "begin"),
+    "begin": (GroupBuilder, "begin"),
     "slot": (intake, "Slot"),
     "address": (intake, "address_of"),
     "pixels": (Group, "pixels_of"),
@@ -123,7 +122,7 @@ def check_run(
     assert log.error is None
     assert log.receipt is not None
     assert (log.receipt.stored, log.receipt.missing) == (len(stored), ())
-    assert log._intake.ring.used_bytes == log._intake.ring.beside_bytes == 0
+    assert log._parts.intake.ring.used_bytes == log._parts.intake.ring.beside_bytes == 0
     check_dataset(folder, stored, oracles=bool(stored))
 
 

@@ -10,12 +10,12 @@ import xxhash
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.integrity.verify import verify
 from acqstream.log import frame_keys
 from acqstream.log.frame_keys import FrameKeys
 from acqstream.log.group import Group
 from acqstream.log.intake import Intake
-from acqstream.model.frame_run import FrameRun
+from acqstream.model.frame_header import FrameRun
 from tests.log.make_frames import LEAST_LIMIT_BYTES, MIB, Axes, Frame, frame_of, start_log
 from tests.log.read_back import check_dataset, read_journal
 from tests.log.test_intake import intake_of, put, taken

@@ -13,14 +13,14 @@ import tifffile
 
 import acqstream
 from acqstream.errors import AcquisitionFailed, DatasetExists, FrameRefused
-from acqstream.integrity.repair.dataset_repair import repair
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.integrity.repair import repair
+from acqstream.integrity.verify import verify
 from acqstream.log import journal
 from acqstream.log.log import Log
-from acqstream.log.notes import LogNotes
+from acqstream.log.receipt_facts import LogNotes
 from acqstream.log.state_file import read_state
 from acqstream.model.axes import AxisValue
-from acqstream.model.frame_run import FrameRun
+from acqstream.model.frame_header import FrameRun
 from acqstream.model.receipt import MissingFrames
 from acqstream.model.state import AcquisitionState
 from tests.log.make_frames import (
@@ -311,8 +311,8 @@ def test_durable_follows_published(tmp_path: Path, durability: str | float) -> N
         if durability == "close":
             assert log.cursors().durable == 0
         else:
-            with log._state.changed:
-                assert log._state.changed.wait_for(lambda: log.cursors().durable == 4, 20)
+            with log._parts.state.changed:
+                assert log._parts.state.changed.wait_for(lambda: log.cursors().durable == 4, 20)
     assert log.cursors().durable == 4
     check_dataset(tmp_path / "cells", frames)
 

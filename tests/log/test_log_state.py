@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from acqstream.errors import AcquisitionFailed
-from acqstream.log.close_outcome import CloseRequest
-from acqstream.log.log_state import LogState
+from acqstream.log.log_thread import CloseRequest, LogState
 
 
 def test_the_first_error_counts() -> None:

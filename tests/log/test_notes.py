@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acqstream.log.notes import LogNotes
+from acqstream.log.receipt_facts import LogNotes
 from acqstream.storage.files.disk import SlowCall
 
 
@@ -27,7 +27,7 @@ def test_calls_that_overlap_are_one_stall(calls: list[tuple[str, int, int]], sta
 
 
 def test_of_very_many_stalls_the_first_are_kept_and_all_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acqstream.log.notes.MAX_STALLS", 2)
+    monkeypatch.setattr("acqstream.log.receipt_facts.MAX_STALLS", 2)
     notes = LogNotes(lambda: None)
     for began in range(0, 10, 2):
         notes.stall(SlowCall("write", "x", float(began), 1.0))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.integrity.facts.stacks import KEPT_SUFFIX
-from acqstream.integrity.recovery import recover
+from acqstream.integrity.changes import KEPT_SUFFIX
+from acqstream.integrity.recover import recover
 from acqstream.storage.files.disk import LocalDisk
 from tests.faults.loop_disk import LoopDisk, why_not
 from tests.host_system import allocated_bytes

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tifffile
 
-from acqstream.formats.ndtiff.layout import INDEX_NAME
-from acqstream.integrity.recovery import recover
-from acqstream.integrity.repair.dataset_repair import repair
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
+from acqstream.integrity.recover import recover
+from acqstream.integrity.repair import repair
 from tests.integrity.repair.damaged_sets import age
 from tests.log.crashed import crash, cut, entry_starts
 from tests.log.make_frames import frame_of, start_log, write_log

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from acqstream.errors import StorageError
-from acqstream.formats.ndtiff.index import parse_entries
+from acqstream.formats.ndtiff.index_entries import parse_entries
 from acqstream.log import journal
 from acqstream.model.state import AcquisitionState
 from tests.live.stored import unstalled

@@ -14,13 +14,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from acqstream.formats.ndtiff.placement import Placement
-from acqstream.log.recent_groups import GroupTable, RecentGroups, address_of
+from acqstream.formats.ndtiff.layout import Placement
+from acqstream.log.recent_frames import GroupTable, RecentGroups, address_of
 from acqstream.log.ring import Ring, Span
-from acqstream.model.frame_header import FrameHeader
-from acqstream.model.frame_run import FrameRun
-from acqstream.model.memory_claims import CLAIM_BYTES
-from acqstream.model.pixel_type import PixelType
+from acqstream.model.frame_header import FrameHeader, FrameRun, PixelType
+from acqstream.model.state import CLAIM_BYTES
 from acqstream.storage.handover import map_memory
 from acqstream.storage.page_memory import PageMemory
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from acqstream.errors import CorruptDataset, FrameRefused
-from acqstream.formats.ndtiff.layout import INDEX_NAME
-from acqstream.integrity.recovery import recover
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
+from acqstream.integrity.recover import recover
+from acqstream.integrity.verify import verify
 from acqstream.log import journal
 from acqstream.log.committer import Committer
 from acqstream.log.group import MAX_GAP_REASONS
@@ -103,7 +103,7 @@ def test_gaps_that_follow_one_another_are_one(tmp_path: Path) -> None:
             log.skip(number, 1, "dark")
         for number in range(50_001, 100_001):
             log.skip(number, 1, f"reason {number}")
-        assert len(log._intake.queue) <= MAX_GAP_REASONS
+        assert len(log._parts.intake._groups._closed) <= MAX_GAP_REASONS
         disk.mend()
         assert log.wait_for_published(100_001)
     assert log.receipt is not None
@@ -125,9 +125,9 @@ def test_gaps_wait_while_there_is_no_space(tmp_path: Path) -> None:
         size = (folder / JOURNAL).stat().st_size
         for number in range(1, 1001):
             log.skip(number, 1, str(number % 3))
-        with log._intake.condition:
-            assert len(log._intake.queue) == 1000
-            assert not log._intake.has_closed  # nothing for the writer
+        with log._parts.intake.condition:
+            assert len(log._parts.intake._groups._closed) == 1000
+            assert not log._parts.intake.has_closed  # nothing for the writer
         assert log.cursors().published == 1
         assert (folder / JOURNAL).stat().st_size == size
         log.hold("")
@@ -301,7 +301,7 @@ def test_an_entry_that_lost_its_end_is_found_wherever_it_is(tmp_path: Path) -> N
 def test_the_index_is_forced_before_more_entries_wait_than_recovery_looks_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("acqstream.log.unforced._FORCE_AT_ENTRIES", 3)
+    monkeypatch.setattr("acqstream.log.committer._FORCE_AT_ENTRIES", 3)
     forced: list[int] = []
     original = Committer._force
 

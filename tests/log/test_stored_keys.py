@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from acqstream.errors import CorruptDataset, StorageError
+from acqstream.log.continuation import MAX_KEYS, KeyPage, read_key_page
 from acqstream.log.log import Log
-from acqstream.log.stored_keys import MAX_KEYS, KeyPage, read_key_page
 from tests.log.make_frames import frames_of, start_log
 
 

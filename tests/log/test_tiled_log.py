@@ -15,15 +15,16 @@ from numpy.typing import NDArray
 import acqstream
 from acqstream.errors import CorruptDataset, FrameRefused
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
-from acqstream.formats.ndtiff.layout import INDEX_NAME, summary_for
-from acqstream.integrity.recovery import recover
-from acqstream.integrity.repair.dataset_repair import BACKUP_NAME, repair
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
+from acqstream.formats.ndtiff.layout import summary_for
+from acqstream.integrity.recover import recover
+from acqstream.integrity.repair import BACKUP_NAME, repair
+from acqstream.integrity.verify import verify
 from acqstream.log import journal
 from acqstream.log.log import Log
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, read_state
 from acqstream.model.acquisition_spec import TileSpec
-from acqstream.model.frame_run import FrameRun
+from acqstream.model.frame_header import FrameRun
 from acqstream.model.state import AcquisitionState
 from tests.integrity.repair.damaged_sets import age
 from tests.live.stored import unstalled

@@ -8,7 +8,7 @@ import pytest
 
 from acqstream.errors import ProtocolError
 from acqstream.log.group import Gap
-from acqstream.log.receipt_counts import ReceiptCounts
+from acqstream.log.receipt_facts import ReceiptCounts
 from acqstream.log.state_file import MAX_GAPS_NOTED, MAX_REASON_CHARACTERS_NOTED
 from acqstream.model.metadata import MAX_DEPTH, frame_metadata
 from acqstream.model.receipt import MissingFrames

@@ -16,7 +16,8 @@ from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import ConfigError, CorruptDataset, DatasetExists, FileMissing
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, Plan
-from acqstream.formats.layout_reader import check_container, open_readers
+from acqstream.formats.chunk_reader import open_layout
+from acqstream.formats.container_check import check_layout
 from acqstream.storage.stores.store import Store
 
 NOTE = "npy-array.json"
@@ -102,10 +103,10 @@ FORMAT: ChunkFormat[int] = ChunkFormat(
     grows=True,
     detect=lambda path: (path / NOTE).is_object(),
     folder=lambda path: path,
-    open=lambda path: open_readers(path, read_layout),
+    open=lambda path: open_layout(path, read_layout),
     parse_options=parse_options,
     plan=plan,
     layout=lambda plan, _: NpyLayout(plan),
     max_encode_memory=lambda spec, _: 2 * spec.chunk_bytes,
-    check=lambda path, report: check_container(path, read_layout, report),
+    check=lambda path, report: check_layout(path, read_layout, report),
 )

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 import acqstream
 from acqstream.errors import DatasetError
-from acqstream.formats.hsds.documents import BUCKET, level_id
-from acqstream.formats.hsds.notes import NOTE_NAME, parse_note
+from acqstream.formats.hsds.layout import NOTE_NAME, parse_note
+from acqstream.formats.hsds.metadata import BUCKET, level_id
 from acqstream.log.log import Log
 from acqstream.mirrors.comparison import compare
 from acqstream.mirrors.container import read_note

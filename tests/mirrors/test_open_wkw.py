@@ -13,9 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 import acqstream
-from acqstream.formats.wkw.datasource import PROPERTIES_NAME
-from acqstream.formats.wkw.notes import ARRAY_NAME
-from acqstream.formats.wkw.progress import STORED_NAME
+from acqstream.formats.wkw.layout import STORED_NAME
+from acqstream.formats.wkw.metadata import ARRAY_NAME, PROPERTIES_NAME
 from acqstream.model.acquisition_spec import AxisSpec
 from tests.log.make_frames import start_log
 from tests.mirrors.mirror_cases import finish, run_of

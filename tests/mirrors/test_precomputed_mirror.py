@@ -14,7 +14,7 @@ import tensorstore
 from numpy.typing import NDArray
 
 import acqstream
-from acqstream.formats.precomputed.notes import NOTE_NAME
+from acqstream.formats.precomputed.metadata import NOTE_NAME
 from acqstream.log.log import Log
 from acqstream.mirrors.comparison import compare
 from acqstream.storage.stores.local_store import LocalStore

@@ -11,7 +11,7 @@ import pytest
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import ConfigError, DatasetExists
-from acqstream.formats.checksum_note import NOTE_KEY
+from acqstream.formats.checksum_list import NOTE_KEY
 from acqstream.formats.chunk_layout import ChunkLayout, Plan
 from acqstream.formats.n5 import FORMAT as N5
 from acqstream.formats.ome_zarr import FORMAT as OME_ZARR

@@ -14,7 +14,7 @@ from acqstream.mirrors.slab_buffers import SlabBuffers
 from acqstream.mirrors.view_kinds import mirror_format
 from acqstream.mirrors.view_worker import HEADS_BYTES
 from acqstream.model.view_spec import ViewSpec
-from acqstream.protocol.mirrors import parse_views
+from acqstream.protocol.requests import parse_views
 from acqstream.storage.memory_reserve import MemoryReserve
 
 MIB, GIB = 2**20, 2**30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acqstream.model.finite_number import finite_number
+from acqstream.model.metadata import finite_number
 
 
 @pytest.mark.parametrize(("value", "number"), [(0, 0.0), (-3, -3.0), (0.25, 0.25), (1e99, 1e99), (10**99, 1e99)])

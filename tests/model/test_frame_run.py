@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acqstream.model.axes import axes_json
-from acqstream.model.frame_header import FrameHeader
-from acqstream.model.frame_run import FrameRun
-from acqstream.model.pixel_type import PixelType
+from acqstream.model.frame_header import FrameHeader, FrameRun, PixelType
 
 RGB = PixelType("|u1", 3, 8)
 

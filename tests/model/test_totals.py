@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.model.totals import LATENCY_BOUNDS_S, DaemonTotals, LatencyHistogram
-from acqstream.model.warning_code import WarningCode, counted_code
+from acqstream.model.status import LATENCY_BOUNDS_S, DaemonTotals, LatencyHistogram, WarningCode, counted_code
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,7 +6,7 @@ import pytest
 
 from acqstream.model.receipt import Receipt
 from acqstream.model.status import AcquisitionStatus, DaemonStatus, EndedStatus
-from acqstream.monitor.daemon_view import ENDED_KEPT_S, MAX_ENDED, DaemonView, EndedRun
+from acqstream.monitor.daemon_watch import ENDED_KEPT_S, MAX_ENDED, DaemonView, EndedRun
 from tests.monitor.views_of_daemons import daemon_status, missing, receipt_of, run_status, view_of
 
 

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.client.status import StatusClient
+from acqstream.client.daemon_requests import StatusClient
 from acqstream.errors import DaemonUnavailable
 from acqstream.log.state_file import RECEIPT_NAME
 from acqstream.model.status import AcquisitionStatus
-from acqstream.monitor.daemon_watch import DaemonWatch
-from acqstream.monitor.receipts import receipt_of
+from acqstream.monitor.daemon_watch import DaemonWatch, receipt_of
 from tests.live.daemon_process import DaemonProcess
 from tests.waiting import until
 
@@ -38,9 +37,9 @@ def test_a_run_from_its_start_to_its_receipt(daemon: DaemonProcess, watch: Daemo
     with acqstream.create("cells", endpoint=daemon.endpoint) as run:
         run.put(IMAGE, time=0)
         until(lambda: run.progress.published == 1, "the frame is published")
-        (status,) = watch.look().running
+        (status,) = watch.tick().running
         assert (status.name, status.published) == ("cells", 1)
-    view = watch.look()
+    view = watch.tick()
     (ended,) = view.ended
     assert (view.running, ended.last.name, ended.receipt, ended.is_good) == ((), "cells", run.receipt, True)
     assert watch.view is view
@@ -50,16 +49,16 @@ def test_a_daemon_that_is_killed_and_comes_back(daemon: DaemonProcess, watch: Da
     run = acqstream.create("cells", endpoint=daemon.endpoint)
     run.put(IMAGE, time=0)
     until(lambda: run.progress.durable == 1, "the frame is durable")
-    before = watch.look()
+    before = watch.tick()
     daemon.kill()
-    away = watch.look(1.0)
+    away = watch.tick(1.0)
     assert away.status is None
     assert daemon.endpoint in away.why
     assert (away.running, away.ended) == (before.running, ())
     daemon.start()
     run.put(IMAGE, time=1)
     until(lambda: run.progress.durable == 2, "the run continues")
-    back = watch.look()
+    back = watch.tick()
     assert [one.name for one in back.running] == ["cells"]
     assert back.ended == ()
     run.close()
@@ -68,7 +67,7 @@ def test_a_daemon_that_is_killed_and_comes_back(daemon: DaemonProcess, watch: Da
 def test_the_end_of_the_daemon_ends_its_runs(daemon: DaemonProcess, watch: DaemonWatch) -> None:
     run = acqstream.create("cells", endpoint=daemon.endpoint)
     run.put(IMAGE, time=0)
-    watch.look()
+    watch.tick()
     daemon.kill()
     (ended,) = watch.note_end_of_daemon("killed").ended
     assert (ended.last.name, ended.receipt, ended.state, ended.is_good) == ("cells", None, "", False)

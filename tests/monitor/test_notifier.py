@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any, cast
 
-from acqstream.monitor.daemon_view import DaemonView
-from acqstream.monitor.notice_sender import NoticeSender
+from acqstream.monitor.daemon_watch import DaemonView
 from acqstream.monitor.notices import Notice, NoticeFinder, NoticeKind
-from acqstream.monitor.notifier import END_S, Notifier
+from acqstream.monitor.notifier import END_S, NoticeSender, Notifier
 
 RUNS, ENDED = DaemonView(why="it runs"), DaemonView(why="it has ended")
 
@@ -21,7 +20,7 @@ class Watch:
         self.looks = 0
         self.is_closed = False
 
-    def look(self) -> DaemonView:
+    def tick(self) -> DaemonView:
         self.looks += 1
         if self.looks == 2:
             self._ended.set()

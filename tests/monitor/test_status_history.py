@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from acqstream.model.totals import LATENCY_BOUNDS_S, DaemonTotals, LatencyHistogram
-from acqstream.monitor.daemon_view import DaemonView
+from acqstream.model.status import LATENCY_BOUNDS_S, DaemonTotals, LatencyHistogram
+from acqstream.monitor.daemon_watch import DaemonView
 from acqstream.monitor.status_history import STEP_S, STEPS, RateStep, StatusHistory, frame_rates, upper_quantile
 from tests.monitor.views_of_daemons import daemon_status, run_status
 

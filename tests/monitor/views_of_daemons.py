@@ -6,9 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 from acqstream.model.receipt import MissingFrames, Receipt
-from acqstream.model.status import AcquisitionStatus, DaemonStatus, ViewStatus
-from acqstream.model.totals import LATENCY_BOUNDS_S, DaemonTotals, LatencyHistogram
-from acqstream.monitor.daemon_view import DaemonView
+from acqstream.model.status import (
+    LATENCY_BOUNDS_S,
+    AcquisitionStatus,
+    DaemonStatus,
+    DaemonTotals,
+    LatencyHistogram,
+    ViewStatus,
+)
+from acqstream.monitor.daemon_watch import DaemonView
 
 
 def run_status(name: str = "cells", **values: Any) -> AcquisitionStatus:

@@ -16,9 +16,8 @@ from acqstream.formats.ndtiff.layout import LARGE_FRAME_BYTES, STACK_LIMIT_BYTES
 from acqstream.log.log import Log
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.axes import AxisValue
-from acqstream.model.frame_header import FrameHeader
+from acqstream.model.frame_header import FrameHeader, pixel_type_of
 from acqstream.model.metadata import frame_metadata
-from acqstream.model.pixel_type import pixel_type_of
 from acqstream.simulate import pattern
 from acqstream.storage.page_memory import PageMemory
 

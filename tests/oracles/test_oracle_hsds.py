@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 import acqstream
-from acqstream.formats.hsds.documents import DOMAIN
+from acqstream.formats.hsds.metadata import DOMAIN
 from acqstream.views.view_progress import ViewState
 from tests.formats.hsds.hsds_data import BUCKET, EXPECTED, GOLDEN
 from tests.log.make_frames import Frame, start_log, write_log

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 import acqstream
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.check_report import CheckReport
-from acqstream.formats.precomputed.check import check
-from acqstream.formats.precomputed.info import WRITTEN_DTYPES
+from acqstream.formats.precomputed.foreign import check
+from acqstream.formats.precomputed.metadata import WRITTEN_DTYPES
 from acqstream.storage.stores.data_path import place_of
 from tests.formats.precomputed.precomputed_data import create, store_level, write_container
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acqstream.errors import FrameRefused, ProtocolError
-from acqstream.model.frame_run import FrameRun
+from acqstream.model.frame_header import FrameRun
 from acqstream.protocol.frame_batch import FrameBatch
 from acqstream.protocol.requests import parse_request
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from acqstream.errors import FrameRefused, ProtocolError
-from acqstream.model.pixel_type import pixel_type_of
+from acqstream.model.frame_header import pixel_type_of
 from acqstream.protocol import shared_memory as wire
 from acqstream.protocol.encoding import decode_header
-from acqstream.protocol.frame_batch import FrameBatch
-from acqstream.protocol.request_fields import FrameEncoder, FrameFields, FrameKind
+from acqstream.protocol.frame_batch import FrameBatch, FrameEncoder, FrameFields, FrameKind
 from acqstream.protocol.requests import Frame, Open, parse_request
 
 PLACE = wire.MemoryPlace(7, 8192)

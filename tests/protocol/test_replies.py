@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.errors import ProtocolError
-from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.receipt import MissingFrames, Receipt, Stall
+from acqstream.model.state import Cursors, Limit
 from acqstream.model.status import AcquisitionStatus, DaemonStatus, ViewStatus
 from acqstream.protocol.encoding import Encoding, decode_header, encode_header
 from acqstream.protocol.replies import (

@@ -9,12 +9,10 @@ import xxhash
 
 from acqstream.errors import ConfigError, FrameRefused
 from acqstream.model.axes import axes_json
-from acqstream.model.frame_header import FrameHeader
+from acqstream.model.frame_header import FrameHeader, PixelType
 from acqstream.model.metadata import encode_given, frame_metadata
-from acqstream.model.pixel_type import PixelType
 from acqstream.protocol.encoding import decode_header
-from acqstream.protocol.frame_batch import FrameBatch
-from acqstream.protocol.request_fields import FrameEncoder, FrameKind, encode_request
+from acqstream.protocol.frame_batch import FrameBatch, FrameEncoder, FrameKind, encode_request
 from acqstream.protocol.requests import Frame, Skip, parse_request
 
 GRAY = PixelType("<u2", 1, 16)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from acqstream.errors import FrameRefused, ProtocolError
 from acqstream.model.acquisition_spec import AcquisitionSpec, AxisSpec, FrameHint, TileSpec
-from acqstream.model.frame_header import FrameHeader
-from acqstream.model.pixel_type import PixelType
+from acqstream.model.frame_header import FrameHeader, PixelType
 from acqstream.model.view_spec import ViewSpec
 from acqstream.protocol.encoding import Encoding, decode_header, encode_header
 from acqstream.protocol.frame_batch import FrameBatch

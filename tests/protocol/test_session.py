@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.model.cursors import Limit
-from acqstream.model.frame_header import FrameHeader
-from acqstream.model.pixel_type import pixel_type_of
+from acqstream.model.frame_header import FrameHeader, pixel_type_of
 from acqstream.model.receipt import Status
 from acqstream.model.state import AcquisitionState as State
+from acqstream.model.state import Limit
 from acqstream.protocol.session import TRANSITIONS, Event, Session, Verdict
 
 ENDING: tuple[Status, str] = ("completed", "that is why")

@@ -13,15 +13,17 @@ from acqstream.errors import FieldError
 from acqstream.model import status as status_module
 from acqstream.model.fields import Fields
 from acqstream.model.status import (
+    LATENCY_BOUNDS_S,
     AcquisitionStatus,
     DaemonStatus,
+    DaemonTotals,
     EndedStatus,
+    LatencyHistogram,
     LoadStatus,
     UnfinishedViewStatus,
     ViewProcessStatus,
     ViewStatus,
 )
-from acqstream.model.totals import LATENCY_BOUNDS_S, DaemonTotals, LatencyHistogram
 from acqstream.protocol.encoding import MAX_HEADER_BYTES, Encoding, decode_header, encode_header
 from acqstream.protocol.replies import StatusReply, parse_reply
 from acqstream.protocol.status_fields import daemon_fields, parse_daemon

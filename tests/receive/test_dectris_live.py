@@ -12,8 +12,7 @@ import zmq
 
 import acqstream
 from acqstream.receive.receiver import receive_stream
-from acqstream.receive.recorder import StreamTally
-from acqstream.receive.stream_settings import StreamSettings
+from acqstream.receive.recorder import StreamSettings, StreamTally
 from acqstream.simulate import pattern
 from tests.live.daemon_process import DaemonProcess, free_port
 from tests.receive import dectris_sender as sender

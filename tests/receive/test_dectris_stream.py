@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.errors import ConfigError, ProtocolError
-from acqstream.receive.dectris_compression import decompressed
 from acqstream.receive.dectris_stream import (
     SeriesEnd,
     SeriesImage,
     SeriesStart,
     channel_image,
     check_start,
+    decompressed,
     parse_dectris,
     require_cbor,
 )

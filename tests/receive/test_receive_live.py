@@ -20,8 +20,7 @@ import acqstream
 from acqstream.cli.main import main
 from acqstream.errors import AcquisitionRefused, ConfigError, DaemonUnavailable
 from acqstream.receive.receiver import receive_stream
-from acqstream.receive.recorder import StreamTally
-from acqstream.receive.stream_settings import StreamSettings
+from acqstream.receive.recorder import StreamSettings, StreamTally
 from acqstream.simulate import pattern
 from acqstream.storage.platform.capabilities import has_terminate_signal
 from tests.live.daemon_process import DaemonProcess, free_port

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acqstream.receive.stream_counter import MAX_LOST, StreamCounter
+from acqstream.receive.frame_order import MAX_LOST, StreamCounter
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,15 @@ def load(name: str) -> dict[str, Any]:
 
 
 def save(name: str, content: Mapping[str, Any]) -> None:
-    text = json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False)
-    (HERE / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
+    """A line for each item of a list, and for each value of a map."""
+    texts = []
+    for key, value in sorted(content.items()):
+        if isinstance(value, list):
+            text = "[\n " + ",\n ".join(json.dumps(item, sort_keys=True, ensure_ascii=False) for item in value) + "\n]"
+        else:
+            text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
+        texts.append(f"{json.dumps(key, ensure_ascii=False)}: {text}")
+    (HERE / f"{name}.json").write_text("{\n" + ",\n".join(texts) + "\n}\n", encoding="utf-8")
 
 
 def check(name: str, key: str, found: Any, is_compared: Callable[[str], bool] = lambda line: True) -> None:

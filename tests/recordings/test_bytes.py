@@ -120,11 +120,11 @@ def send_frame(producer: Any, number: int, run: RecordedRun) -> None:
     if key is None:
         producer.skip(reason="the camera missed it")
         return
-    shape, dtype = run.shapes[number % len(run.shapes)], run.dtypes[number % len(run.dtypes)]
+    shape, dtype = tuple(run.shapes[number % len(run.shapes)]), run.dtypes[number % len(run.dtypes)]
     producer.put(
         image(number, shape, dtype, run.bits),
         key,
-        meta=run.meta(key) if run.meta else None,
+        meta=run.metadata_of(key),
         bits=run.bits,
         time_ns=1_790_000_000_000_000_000 + 12_345_678 * number if run.times_ns else None,
     )

@@ -97,7 +97,7 @@ def names_imported(statements: Iterable[ast.AST]) -> Iterator[str]:
     [
         ("import acqstream", {"numpy", "zmq", "tifffile", "pydantic", "typer", "rich", "msgpack", "psutil"}),
         (
-            "import acqstream.daemon.serve",
+            "import acqstream.daemon.server",
             {"tifffile", "typer", "rich", "dask", "xarray", "blosc", "numcodecs", "acqstream.grid.kernels"},
         ),
         ("import acqstream.client.producer", {"tifffile", "pydantic", "typer", "rich", "psutil"}),
@@ -116,10 +116,10 @@ def test_an_import_loads_no_more_than_it_needs(statement, too_heavy):
 
 def test_the_daemon_loads_no_codec_and_no_chunk_format():
     """The process of the views does. The daemon imports a format only to check a request that names it."""
-    module = "acqstream.daemon.serve"
+    module = "acqstream.daemon.server"
     if module not in SOURCES:
         pytest.skip(f"{module} does not exist")
-    chunk_formats = [f"acqstream.formats.{path.parent.name}" for path in ROOT.glob("acqstream/formats/*/documents.py")]
+    chunk_formats = [f"acqstream.formats.{path.parent.name}" for path in ROOT.glob("acqstream/formats/*/codec.py")]
     assert chunk_formats
     avoided = ("acqstream.codecs", "acqstream.views.pyramid_view", *chunk_formats)
     loaded = loaded_by(f"import {module}")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PURE = ("layout", "documents", "codec")
-FORMATS = sorted(path.parent for path in (ROOT / "acqstream" / "formats").glob("*/documents.py"))
+PURE = ("layout", "metadata", "codec")
+FORMATS = sorted(path.parent for path in (ROOT / "acqstream" / "formats").glob("*/codec.py"))
 MODULES = {"os", "io", "pathlib", "shutil", "tempfile", "glob", "socket", "subprocess", "mmap"}
 # A protocol, parsing of JSON texts, the places of chunks in an object of a store, and the types of runs of bytes.
 STORES = {
@@ -104,7 +104,7 @@ def closure(start: Path) -> set[Path]:
     return found
 
 
-def test_layouts_documents_and_codecs_are_pure() -> None:
+def test_layouts_metadata_and_codecs_are_pure() -> None:
     assert FORMATS
     for folder in FORMATS:
         for name in PURE:
@@ -133,7 +133,7 @@ def test_chunk_formats_see_places_only() -> None:
 def test_every_chunk_format_with_a_layout_has_the_same_names() -> None:
     for folder in FORMATS:
         names = {path.stem for path in folder.glob("*.py")}
-        assert {*PURE, "opening", "check", "options"} <= names, folder
+        assert {*PURE, "foreign"} <= names, folder
 
 
 def test_the_engine_of_mirrors_sees_stores_only() -> None:

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from acqstream.errors import AcquisitionFailed
 from acqstream.model.receipt import Receipt, Status
-from acqstream.simulate import camera, pattern, sample
-from acqstream.simulate.axes_counter import parse_axes
+from acqstream.simulate import camera, pattern
+from acqstream.simulate.axes_counter import TileScan, parse_axes
 from acqstream.simulate.camera import CameraPlan, CameraResult, run_camera, run_cameras, several
-from acqstream.simulate.frame_label import burn_number
+from acqstream.simulate.pattern import burn_number
 from acqstream.simulate.scene import Scene, SceneCamera
-from acqstream.simulate.tile_scan import TileScan
 
 WAIT_S = 20.0
 
@@ -130,7 +129,7 @@ def test_tiles_are_windows_of_the_sample(daemon: FakeDaemon) -> None:
     assert axes == {"time": 0, "channel": "B", "row": 1, "column": 2}
     assert meta is not None
     assert (meta["YPositionPix"], meta["XPositionPix"], meta["XPositionUm"]) == (6, 10, 5.0)
-    assert np.array_equal(image, sample.window(6, 10, (8, 9), "uint16", bits=12, picture=1))
+    assert np.array_equal(image, pattern.window(6, 10, (8, 9), "uint16", bits=12, picture=1))
 
 
 def test_cells_numbers_and_distances(daemon: FakeDaemon) -> None:
@@ -148,7 +147,7 @@ def test_cells_numbers_and_distances(daemon: FakeDaemon) -> None:
 def test_tiles_are_windows_of_the_scene(daemon: FakeDaemon) -> None:
     axes, scan = parse_axes("time,channel=DAPI|FITC"), TileScan(2, 2, (3, 4))
     run_camera(plan(frames=8, shape=(60, 70), axes=axes, tiles=scan, pattern="scene"), threading.Event())
-    canvas = Scene().window(0, 0, (117, 136), "uint16", place=SceneCamera(axes).place(1))
+    canvas = Scene().window(0, 0, (117, 136), "uint16", index=SceneCamera(axes).index(1))
     for key, _, image in daemon.runs["cam"].frames[4:]:
         y, x = key["row"] * 57, key["column"] * 66
         assert key["channel"] == "FITC"

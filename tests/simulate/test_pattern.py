@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from acqstream.simulate.camera_frames import camera_frames
+from acqstream.bench.workload import camera_frames
 from acqstream.simulate.pattern import fill, frame
 
 

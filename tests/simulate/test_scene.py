@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from acqstream.simulate.axes_counter import parse_axes
-from acqstream.simulate.camera_noise import add_noise
-from acqstream.simulate.cell_sprites import Stain
-from acqstream.simulate.frame_label import burn_number
-from acqstream.simulate.scene import Scene, SceneCamera, ScenePlace
+from acqstream.simulate.cells import Stain
+from acqstream.simulate.pattern import burn_number
+from acqstream.simulate.scene import Scene, SceneCamera, SceneIndex, add_noise
 
 SHAPE = (300, 400)
-PLACES = st.builds(
-    ScenePlace,
+INDICES = st.builds(
+    SceneIndex,
     time=st.integers(0, 10**6),
     z=st.integers(0, 9),
     stain=st.sampled_from([None, *Stain]),
@@ -28,19 +27,19 @@ PLACES = st.builds(
 
 
 @given(
-    place=PLACES,
+    index=INDICES,
     kind=st.sampled_from([("uint8", None), ("uint16", None), ("uint16", 12)]),
     tail=st.sampled_from([(), (3,)]),
     corner=st.tuples(st.integers(-2000, 2000), st.integers(-2000, 2000)),
     cut=st.tuples(st.integers(0, 150), st.integers(0, 150), st.integers(1, 70), st.integers(1, 90)),
 )
-def test_windows_are_parts_of_one_picture(place, kind, tail, corner, cut) -> None:
+def test_windows_are_parts_of_one_picture(index, kind, tail, corner, cut) -> None:
     dtype, bits = kind
     scene = Scene(depth=5)
     top, left = corner
-    whole = scene.window(top, left, (220, 240, *tail), dtype, bits=bits, place=place)
+    whole = scene.window(top, left, (220, 240, *tail), dtype, bits=bits, index=index)
     y, x, height, width = cut
-    part = scene.window(top + y, left + x, (height, width, *tail), dtype, bits=bits, place=place)
+    part = scene.window(top + y, left + x, (height, width, *tail), dtype, bits=bits, index=index)
     assert np.array_equal(whole[y : y + height, x : x + width], part)
     assert part.dtype == dtype
     assert whole.max() <= 2 ** (bits or 8 * part.itemsize) - 1
@@ -56,8 +55,8 @@ def test_every_computer_draws_the_same_pixels() -> None:
     assert sums == ["cdf6c8fecc9c", "f2f8fb335cf4", "be4c429d96be", "a21e75d20cc8"]
 
 
-def image(scene: Scene, place: ScenePlace) -> NDArray[np.float64]:
-    return scene.window(0, 0, (600, 600), "uint16", bits=12, place=place).astype(float)
+def image(scene: Scene, index: SceneIndex) -> NDArray[np.float64]:
+    return scene.window(0, 0, (600, 600), "uint16", bits=12, index=index).astype(float)
 
 
 def sharpness(picture: NDArray[np.float64]) -> float:
@@ -68,7 +67,7 @@ def sharpness(picture: NDArray[np.float64]) -> float:
 
 def test_cells_are_in_focus_in_their_own_plane() -> None:
     scene = Scene(depth=5)
-    planes = [sharpness(image(scene, ScenePlace(stain=Stain.NUCLEI, z=z))) for z in (2, 12)]
+    planes = [sharpness(image(scene, SceneIndex(stain=Stain.NUCLEI, z=z))) for z in (2, 12)]
     assert planes[0] > 3 * planes[1]
 
 
@@ -95,7 +94,7 @@ def count_of_nuclei(picture: NDArray[np.float64]) -> int:
 
 def test_cells_move_and_divide() -> None:
     scene = Scene()
-    pictures = [image(scene, ScenePlace(stain=Stain.NUCLEI, time=time)) for time in (0, 3, 60)]
+    pictures = [image(scene, SceneIndex(stain=Stain.NUCLEI, time=time)) for time in (0, 3, 60)]
     counts = [count_of_nuclei(picture) for picture in pictures]
     assert all(25 < count < 130 for count in counts)
     assert len(set(counts)) > 1  # some have divided meanwhile
@@ -107,7 +106,7 @@ def test_cells_move_and_divide() -> None:
 
 def test_channels_show_different_parts_of_the_same_cells() -> None:
     scene = Scene()
-    pictures = [image(scene, ScenePlace(stain=stain)) for stain in Stain]
+    pictures = [image(scene, SceneIndex(stain=stain)) for stain in Stain]
     for number, one in enumerate(pictures):
         for other in pictures[:number]:
             assert np.corrcoef(one.ravel(), other.ravel())[0, 1] < 0.6
@@ -116,14 +115,14 @@ def test_channels_show_different_parts_of_the_same_cells() -> None:
     assert np.median(pictures[Stain.TRANSMITTED]) > 1000  # dark cells on a bright ground
 
 
-def test_places_of_axes() -> None:
+def test_indices_of_axes() -> None:
     camera = SceneCamera(parse_axes("position=2,time=3,channel=BF|DAPI|mystery,z=4"))
     assert camera.scene.depth == 4
-    assert camera.place(0) == ScenePlace(stain=Stain.TRANSMITTED)
+    assert camera.index(0) == SceneIndex(stain=Stain.TRANSMITTED)
     number = ((1 * 3 + 2) * 3 + 1) * 4 + 3
-    assert camera.place(number) == ScenePlace(time=2, z=3, stain=Stain.NUCLEI, field=1, number=number)
-    assert camera.place(8).stain is Stain(2)  # of its place, as its name says nothing
-    assert SceneCamera(parse_axes("time")).place(7) == ScenePlace(time=7, number=7)
+    assert camera.index(number) == SceneIndex(time=2, z=3, stain=Stain.NUCLEI, field=1, number=number)
+    assert camera.index(8).stain is Stain(2)  # of its index, as its name says nothing
+    assert SceneCamera(parse_axes("time")).index(7) == SceneIndex(time=7, number=7)
     first, second = (SceneCamera(parse_axes("position=A|B")).frame(number, SHAPE, "uint16") for number in (0, 1))
     assert np.corrcoef(first.ravel(), second.ravel())[0, 1] < 0.2
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from acqstream.simulate.tile_scan import TileScan, parse_grid, parse_overlap
+from acqstream.simulate.axes_counter import TileScan, parse_grid, parse_overlap
 
 
 def test_a_scan_goes_over_all_tiles_and_begins_again() -> None:

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from acqstream.formats.ndtiff.placement import align_up
+from acqstream.formats.ndtiff.layout import align_up
 from acqstream.formats.ndtiff.reader import open_readers
-from acqstream.log.followers import Followers
 from acqstream.log.log import Log
-from acqstream.log.recent_groups import GroupTable, RecentGroups, address_of
+from acqstream.log.recent_frames import Followers, GroupTable, RecentGroups, address_of
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.storage.handover import map_memory
 from acqstream.storage.page_memory import PageMemory

@@ -18,7 +18,7 @@ from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.ndtiff import read_ahead
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.log.log import Log
-from acqstream.log.recent_groups import GroupTable
+from acqstream.log.recent_frames import GroupTable
 from acqstream.storage.files import read_file
 from acqstream.storage.files.read_file import BlockFile
 from acqstream.storage.page_memory import PageMemory

@@ -16,8 +16,8 @@ import pytest
 import acqstream
 from acqstream.errors import DatasetError, DatasetLocked, StorageError
 from acqstream.formats.ndtiff.reader import open_readers
-from acqstream.integrity.repair.dataset_repair import repair
-from acqstream.integrity.verification.dataset_check import verify
+from acqstream.integrity.repair import repair
+from acqstream.integrity.verify import verify
 from acqstream.log.state_file import read_state
 from acqstream.storage.files.directory_lock import DirectoryLock
 from acqstream.storage.files.disk import LocalDisk

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from acqstream.errors import DatasetError
-from acqstream.formats.ndtiff.mirror_records import MAX_RECORDS, read_records, record_key
+from acqstream.formats.ndtiff.folders import MAX_RECORDS, read_records, record_key
 from acqstream.mirrors.mirror_results import mirror_results
-from acqstream.model.mirror_result import MirrorResult
+from acqstream.model.view_spec import MirrorResult
 from acqstream.storage.files.directory_lock import LOCK_NAME, DirectoryLock
 from acqstream.storage.files.disk import LocalDisk
 from acqstream.views.base import ViewSource

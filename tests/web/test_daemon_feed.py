@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from acqstream.monitor.daemon_view import DaemonView
+from acqstream.monitor.daemon_watch import DaemonView
 from acqstream.web import daemon_feed
 from acqstream.web.daemon_feed import DaemonFeed, feeding
 from tests.monitor.views_of_daemons import run_status, view_of
@@ -26,7 +26,7 @@ class ScriptedWatch:
         self.gate = threading.Event()
         self.gate.set()
 
-    def look(self) -> DaemonView:
+    def tick(self) -> DaemonView:
         assert self.gate.wait(WAIT_S)
         if isinstance(self.view, Exception):
             raise self.view

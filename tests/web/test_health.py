@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acqstream.monitor.daemon_view import DaemonView
+from acqstream.monitor.daemon_watch import DaemonView
 from acqstream.web.app import trouble_of
 from tests.monitor.views_of_daemons import run_status, view_of
 

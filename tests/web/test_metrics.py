@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
-from acqstream.monitor.daemon_view import DaemonView
+from acqstream.monitor.daemon_watch import DaemonView
 from acqstream.web.metrics import DaemonCollector, WebMetrics, exposition
 from tests.monitor.views_of_daemons import daemon_status, paused, receipt_of, run_status, totals, view_of
 from tests.web.prometheus_tools import needs_promtool, promtool

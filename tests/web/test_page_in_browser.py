@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import acqstream
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
 from tests.live.daemon_process import DaemonProcess
 from tests.waiting import until
 from tests.web.browser import BrowserPage, needs_browser

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from acqstream.model.status import AcquisitionStatus, ViewStatus
-from acqstream.monitor.daemon_view import DaemonView, EndedRun
+from acqstream.monitor.daemon_watch import DaemonView, EndedRun
 from acqstream.web.page.page_texts import (
     clock_text,
     ended_texts,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from acqstream.model.status import AcquisitionStatus
-from acqstream.monitor.daemon_view import DaemonView
+from acqstream.monitor.daemon_watch import DaemonView
 from acqstream.web.request_gate import BytePool, GateClosed, RequestGate
 from acqstream.web.web_settings import WebLimits
 from tests.waiting import until

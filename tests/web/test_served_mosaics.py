@@ -13,7 +13,7 @@ import tensorstore
 from numpy.typing import NDArray
 
 import acqstream
-from acqstream.integrity.recovery import recover
+from acqstream.integrity.recover import recover
 from acqstream.log.log import Log
 from acqstream.model.acquisition_spec import AxisSpec, TileSpec
 from acqstream.web.page.dataset_list import DAMAGED

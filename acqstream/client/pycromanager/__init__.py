@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from acqstream.client.pycromanager.forwarding import forward
-from acqstream.client.pycromanager.pending_events import PendingEvents
+from acqstream.client.pycromanager.forwarding import PendingEvents, forward
 
 if TYPE_CHECKING:
     from acqstream.client.pycromanager.acquisition import Acquisition

@@ -5,34 +5,32 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
+from acqstream.client import producer
+from acqstream.client.daemon_report import end_reason
+from acqstream.client.pycromanager.forwarding import PendingEvents, RunStorage
+from acqstream.client.pycromanager.options import take_name, with_tiles, without_ignored
+from acqstream.client.run import Run
+from acqstream.errors import AcqStreamError, ConfigError
 from acqstream.extras import install_command
+from acqstream.model.receipt import Receipt
 
 try:
     from pycromanager.acquisition.acq_eng_py.internal.engine import Engine
     from pycromanager.acquisition.acq_eng_py.main.acq_eng_metadata import AcqEngMetadata
     from pycromanager.acquisition.acq_future import AcquisitionFuture
+    from pycromanager.acquisition.acquisition_superclass import EventQueue
     from pycromanager.acquisition.python_backend_acquisitions import PythonBackendAcquisition
 except ImportError as error:
     raise ImportError(
         f"acqstream.client.pycromanager.Acquisition needs pycromanager 1.0 or newer, which cannot be "
         f"imported ({error}); install it with: {install_command('pycromanager')}"
     ) from error
-
-from acqstream.client import producer
-from acqstream.client.daemon_errors import end_reason
-from acqstream.client.pycromanager.event_queue import PendingEventQueue
-from acqstream.client.pycromanager.ignored_arguments import without_ignored
-from acqstream.client.pycromanager.pending_events import PendingEvents
-from acqstream.client.pycromanager.refused_arguments import take_name
-from acqstream.client.pycromanager.run_storage import RunStorage
-from acqstream.client.pycromanager.tile_options import with_tiles
-from acqstream.client.run import Run
-from acqstream.errors import AcqStreamError, ConfigError
-from acqstream.model.receipt import Receipt
 
 logger = logging.getLogger(__name__)
 CALLBACKS = (
@@ -251,3 +249,29 @@ def _open_queues(acq: Any) -> None:
         with queue.mutex:
             queue.maxsize = sys.maxsize
             queue.not_full.notify_all()
+
+
+class PendingEventQueue(EventQueue):  # type: ignore[misc]
+    """Takes events from `acquire`, which filters them first (`unfiltered`), and from hooks."""
+
+    def __init__(self, pending: PendingEvents) -> None:
+        super().__init__()
+        self._pending = pending
+        self._of_thread = threading.local()  # is_filtered: events of this thread were filtered before
+
+    @contextmanager
+    def unfiltered(self) -> Iterator[None]:
+        """Events that this thread puts inside the block are not filtered."""
+        self._of_thread.is_filtered = True
+        try:
+            yield
+        finally:
+            self._of_thread.is_filtered = False
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        """Add events; None marks their end."""
+        if item is not None and not getattr(self._of_thread, "is_filtered", False):
+            item = self._pending(item)
+            if isinstance(item, list) and not item:
+                return
+        super().put(item, block, timeout)

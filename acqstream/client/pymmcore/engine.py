@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pymmcore_plus.mda import MDAEngine, PMDAEngine, SkipEvent
 
-from acqstream.client.plain_metadata import plain_metadata
-from acqstream.client.pymmcore.camera_selector import CameraSelector
-from acqstream.client.pymmcore.sequence_plan import acquires
+from acqstream.client.plain_values import plain_metadata
+from acqstream.client.pymmcore.sequence_plan import CameraSelector, acquires
 from acqstream.client.pymmcore.streamer import Streamer
 
 if TYPE_CHECKING:

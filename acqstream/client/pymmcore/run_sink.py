@@ -1,28 +1,33 @@
-"""One run of the engine as one acquisition: frames in, receipt out."""
+"""One run of the engine as one acquisition: events without stored frames, frames in, receipt out."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from useq import MDASequence
+from useq import HardwareAutofocus, MDASequence, PropertyTuple
 
 from acqstream.client import producer
-from acqstream.client.capture_time import CaptureClock
-from acqstream.client.hook_frames import put_frame
-from acqstream.client.pymmcore.axes import AXIS_NAMES, AxisTranslator
-from acqstream.client.pymmcore.camera_selector import CameraSelector
-from acqstream.client.pymmcore.frame_metadata import frame_metadata
-from acqstream.client.pymmcore.pending_events import PendingMDAEvents
-from acqstream.client.pymmcore.run_summary import run_summary
-from acqstream.client.pymmcore.sequence_plan import GridCells, plan_sequence
-from acqstream.client.pymmcore.tile_plan import GridTurn, TilePlan, plan_tiles
+from acqstream.client.hook_frames import CaptureClock, put_frame
+from acqstream.client.pending_events import SkippedEvents
+from acqstream.client.pymmcore.axes import AXES_NOTE, AXIS_NAMES, AxisTranslator
+from acqstream.client.pymmcore.frame_metadata import frame_metadata, run_summary
+from acqstream.client.pymmcore.sequence_plan import (
+    CameraSelector,
+    GridCells,
+    GridTurn,
+    TilePlan,
+    acquires,
+    plan_sequence,
+    plan_tiles,
+)
 from acqstream.description.stage import find_affine
 from acqstream.errors import AcquisitionFailed, ConfigError
-from acqstream.model.pixel_type import SIGNIFICANT_BITS, pixel_type_of
+from acqstream.model.frame_header import SIGNIFICANT_BITS, pixel_type_of
 from acqstream.model.receipt import Receipt
 from acqstream.model.units import count_text
 
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 CloseStatus = Literal["completed", "canceled", "error"]
 MissingPolicy = Literal["error", "warn"]
+_SETTINGS = ("x_pos", "y_pos", "z_pos", "channel", "exposure", "roi", "slm_image")
 
 
 class RunSink:
@@ -236,3 +242,92 @@ def _frame_kind(info: Mapping[str, Any]) -> tuple[tuple[int, ...], str] | None:
             "Choose another pixel type of the camera before the run"
         ) from error
     return tuple(shape), dtype.str
+
+
+class PendingMDAEvents:
+    """Removes stored events from a run before any hardware is touched.
+
+    stored are the axes of stored frames; every event makes one frame per camera. An event of which only some frames
+    are stored is kept. An action before a stored frame was carried out and is not repeated, except the last autofocus
+    of a position, whose result ended with the engine.
+    """
+
+    def __init__(self, stored: Collection[Mapping[str, Any]], translator: AxisTranslator) -> None:
+        self._stored = stored
+        self._translator = translator
+        self._left_out = SkippedEvents(_SETTINGS)
+        self.skipped = 0  # the number of removed events
+        self._actions: list[MDAEvent] = []
+        self._autofocus: dict[int | None, MDAEvent] = {}  # by position
+
+    def filter(self, events: Iterable[MDAEvent]) -> Iterator[MDAEvent]:
+        """The events to carry out, in order; looks one event ahead."""
+        due: MDAEvent | None = None
+        for event in events:
+            if not acquires(event):
+                self._actions.append(event)
+                continue
+            axes = self._translator.expected_axes(event)
+            if all(key in self._stored for key in axes):
+                self._skip(event)
+                if due is not None and due.keep_shutter_open:  # for this event, which does not come
+                    due = due.model_copy(update={"keep_shutter_open": False})
+                continue
+            if due is not None:
+                yield due
+            yield from self._actions_before(event)
+            due = self._timed(self.with_settings(_with_axes(event, axes[0])))
+        if due is not None:
+            yield due
+        yield from map(self._timed, self._actions)
+
+    def is_stored(self, event: MDAEvent) -> bool:
+        """The same for a single event, as from a queue: True if it is to be left out.
+
+        Otherwise `event` carries its axes from now on, and may still need `with_settings`.
+        """
+        parts = getattr(event, "events", None) or (event,)
+        expected = [(part, self._translator.expected_axes(part)) for part in parts if acquires(part)]
+        if expected and all(key in self._stored for _, axes in expected for key in axes):
+            for part, _ in expected:
+                self._skip(part)
+            return True
+        for part, axes in expected:
+            part.metadata[AXES_NOTE] = axes[0]
+        return False
+
+    def with_settings(self, event: MDAEvent) -> MDAEvent:
+        """`event` with the settings that it would have inherited from skipped ones."""
+        update = self._left_out.take(partial(getattr, event), event.properties)
+        if "properties" in update:
+            update["properties"] = [PropertyTuple(*one) for one in update["properties"]]
+        return event.model_copy(update=update) if update else event
+
+    def _skip(self, event: MDAEvent) -> None:
+        self.skipped += 1
+        for action in self._actions:
+            if isinstance(action.action, HardwareAutofocus):
+                self._autofocus[action.index.get("p")] = action
+            self._left_out.clock.skip(action.min_start_time, resets=action.reset_event_timer)
+        self._actions.clear()
+        self._left_out.add(
+            partial(getattr, event), event.properties, event.min_start_time, resets=event.reset_event_timer
+        )
+
+    def _actions_before(self, event: MDAEvent) -> Iterator[MDAEvent]:
+        autofocus = self._autofocus.pop(event.index.get("p"), None)
+        if autofocus is not None and not any(isinstance(action.action, HardwareAutofocus) for action in self._actions):
+            yield autofocus.model_copy(update={"min_start_time": None, "reset_event_timer": False})
+        yield from map(self._timed, self._actions)
+        self._actions.clear()
+
+    def _timed(self, event: MDAEvent) -> MDAEvent:
+        start_s, resets = self._left_out.clock.start(event.min_start_time, resets=event.reset_event_timer)
+        if (start_s, resets) == (event.min_start_time, event.reset_event_timer):
+            return event
+        return event.model_copy(update={"min_start_time": start_s, "reset_event_timer": resets})
+
+
+def _with_axes(event: MDAEvent, axes: Mapping[str, Any]) -> MDAEvent:
+    """A copy with its axes, as a list may contain the same event more than once."""
+    return event.model_copy(update={"metadata": {**event.metadata, AXES_NOTE: axes}})

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from pymmcore_plus.mda import FinishReason
 
-from acqstream.client.daemon_errors import end_reason
-from acqstream.client.pymmcore.camera_selector import CameraSelector
+from acqstream.client.daemon_report import end_reason
 from acqstream.client.pymmcore.run_sink import CloseStatus, MissingPolicy, RunSink
+from acqstream.client.pymmcore.sequence_plan import CameraSelector
 from acqstream.client.run import Run
 from acqstream.errors import AcqStreamError
 from acqstream.model.receipt import Receipt

@@ -8,11 +8,9 @@ the server follow, and state complete chunks only.
 from __future__ import annotations
 
 from acqstream.formats.chunk_format import ChunkFormat
-from acqstream.formats.hsds.check import check
-from acqstream.formats.hsds.layout import create_layout, max_encode_memory
-from acqstream.formats.hsds.opening import detect, folder_of, open_readers
-from acqstream.formats.hsds.options import HsdsOptions, parse_options
-from acqstream.formats.hsds.plan import plan
+from acqstream.formats.hsds.foreign import check, detect, folder_of, open_array
+from acqstream.formats.hsds.layout import create_layout, max_encode_memory, plan
+from acqstream.formats.hsds.metadata import HsdsOptions, parse_options
 
 FORMAT: ChunkFormat[HsdsOptions] = ChunkFormat(
     name="hsds",
@@ -22,7 +20,7 @@ FORMAT: ChunkFormat[HsdsOptions] = ChunkFormat(
     grows=True,
     detect=detect,
     folder=folder_of,
-    open=open_readers,
+    open=open_array,
     parse_options=parse_options,
     plan=plan,
     layout=create_layout,

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from acqstream.codecs import blosc, gzip
 from acqstream.codecs.sizes import Data
 from acqstream.errors import CorruptDataset, UnsupportedFeature
+from acqstream.formats.hsds.dataset_layout import DEFLATE, LZ4, SHUFFLE, ZSTD, ChunkFilter
 from acqstream.formats.hsds.hdf_type import DType
-from acqstream.formats.hsds.stored_layout import DEFLATE, LZ4, SHUFFLE, ZSTD, ChunkFilter
 
 _COMPRESSORS = {"gzip", "deflate", "zlib", "lz4", "lz4hc", "blosclz", "blosc", "zstd"}
 _COMPRESSOR_NUMBERS = {DEFLATE.number, 32001, LZ4.number, 32005, ZSTD.number}

@@ -1,10 +1,10 @@
-"""Finds the chunks of a dataset: files of its own, or spans of other files."""
+"""Finds the chunks of a dataset: files of its own, or spans of other files, which `file_uri` names."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -12,12 +12,49 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import Position
 from acqstream.errors import CorruptDataset, UnsupportedFeature
-from acqstream.formats.hsds.bucket import Bucket
 from acqstream.formats.hsds.codec import ChunkCodec
-from acqstream.formats.hsds.object_documents import DatasetDocument
+from acqstream.formats.hsds.dataset_layout import Span
+from acqstream.formats.hsds.domain import Bucket
+from acqstream.formats.hsds.metadata import DatasetDocument
 from acqstream.formats.hsds.object_id import parse_index, parse_key
-from acqstream.formats.hsds.references import FileKey, ResolveUri
-from acqstream.formats.hsds.stored_layout import Span
+from acqstream.storage.files.boundary import leads_out
+from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.store import Store
+
+
+class FileKey(NamedTuple):
+    """A file in a store."""
+
+    store: Store
+    key: str
+
+    @property
+    def where(self) -> str:
+        """The file, for messages."""
+        return f"{self.store.url}/{self.key}"
+
+
+ResolveUri = Callable[[str], FileKey]
+"""The file that a file_uri means. Raises UnsupportedFeature, CorruptDataset.
+
+A container of ours replaces `in_root`: its note names the files, and no link of the bucket is followed.
+"""
+
+
+def in_root(root: ReadPlace, *, follows_links: bool) -> ResolveUri:
+    """Files below the folder with the buckets. A link that leads out of it is followed with follows_links only."""
+    store = root.store(follows_links=follows_links)
+
+    def resolve(uri: str) -> FileKey:
+        parts = [part for part in uri.split("/") if part not in ("", ".")]
+        if leads_out(uri) or ".." in parts or "\\" in uri or len(parts) < 2:
+            raise UnsupportedFeature(
+                f"{root}: chunks lie in {uri!r:.200}; expected a file below {root}, <bucket>/<path>"
+            )
+        return FileKey(store, "/".join(parts))
+
+    return resolve
+
 
 MAX_CHUNK_BYTES = 1 << 30
 _CONTIGUOUS_BYTES = 16 << 20  # a dataset in one piece is read in parts of about that

@@ -1,4 +1,4 @@
-"""Reads a container of ours whose pixels stay in the stacks of a dataset beside it.
+"""Reads and checks a container of ours whose pixels stay in the stacks of a dataset beside it.
 
 The dataset is found by our note, and only one with the same id is read. No link of the bucket is followed.
 """
@@ -12,18 +12,22 @@ import struct
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from acqstream.arrays.array_spec import ArraySpec, Position
+from acqstream.arrays.array_spec import Position
 from acqstream.errors import CorruptDataset, DatasetError, UnsupportedFeature
-from acqstream.formats.hsds.notes import NOTE_NAME
-from acqstream.formats.hsds.reference_layout import ReferenceLayout
-from acqstream.formats.hsds.reference_note import ReferenceNote, parse_reference_note
+from acqstream.formats.check_report import CheckReport
+from acqstream.formats.chunk_format import ChunkCounts
+from acqstream.formats.chunk_reader import Damage, StoredLevel, read_document
+from acqstream.formats.container_check import check_documents
+from acqstream.formats.hsds.layout import NOTE_NAME
+from acqstream.formats.hsds.reference_layout import ReferenceLayout, ReferenceNote, parse_reference_note
 from acqstream.storage.files.boundary import requested_links
 from acqstream.storage.files.small_file import MAX_FILE_BYTES, parse_fields
 from acqstream.storage.stores.data_path import ReadPlace
@@ -107,72 +111,47 @@ class StackStore:
         return self._store.size(self._note.stack_path(stack))
 
 
-class ReferenceReader:
-    """A ChunkArrayReader of the array of frames. No file stays open, and it may be sent to another process."""
+class ReferenceLevel:
+    """A StoredLevel: the array of frames of a container. Raises DatasetError if the dataset is missing or another one.
+
+    Entries of the table that were read are kept; a new object reads them again.
+    """
 
     def __init__(self, container: ReadPlace, *, follows_links: bool) -> None:
-        self.path = container
+        self.container = container
+        self.layout = ReferenceLayout(note=read_reference_note(container.store(follows_links=False)))
+        note = self.layout.note
+        self.complete = note.complete
+        self.spec = replace(note.spec, dtype=note.spec.dtype.newbyteorder("="))
         self._follows_links = follows_links
         self._store = container.store(follows_links=False)
         self._lock = threading.Lock()  # for the two that follow
         self._chunks: OrderedDict[Position, Records | None] = OrderedDict()  # the one used last at the end
         self._stacks: StackStore | None = None
-        self.refresh()
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _reader, (self.path, self._follows_links)
-
-    @property
-    def spec(self) -> ArraySpec:
-        """See ChunkArrayReader."""
-        return self._spec
-
-    @property
-    def complete(self) -> bool:
-        """See ChunkArrayReader."""
-        return self.layout.note.complete
 
     @property
     def stacks(self) -> StackStore:
         """The stacks of the dataset."""
         with self._lock:
             if self._stacks is None:
-                self._stacks = StackStore(self.path, self.layout.note, follows_links=self._follows_links)
+                self._stacks = StackStore(self.container, self.layout.note, follows_links=self._follows_links)
             return self._stacks
 
-    def refresh(self) -> None:
-        """See ChunkArrayReader. Raises DatasetError if the note no longer exists; then nothing changes."""
-        note = read_reference_note(self._store)
-        with self._lock:
-            self.layout = ReferenceLayout(note=note)
-            self._spec = replace(note.spec, dtype=note.spec.dtype.newbyteorder("="))
-            self._chunks.clear()
-            self._stacks = None  # the dataset may have been moved
-
-    def read_chunk(self, position: Position) -> NDArray[np.generic] | None:
-        """See ChunkArrayReader. Raises DatasetError if the dataset is missing or another one."""
-        spec, note = self._spec, self.layout.note
-        inside = zip(position, spec.grid_shape, strict=False)
-        if len(position) != len(spec.axes) or not all(0 <= at < size for at, size in inside):
-            raise IndexError(f"{self.path}: no chunk {position} in a grid of {spec.grid_shape}")
+    def read(self, position: Position) -> NDArray[np.generic] | None:
+        """See StoredLevel."""
+        spec, note = self.spec, self.layout.note
         # The table has an entry per frame: y and x (and c) of the grid have one chunk.
         outer = position[: len(note.steps)]
         records = self.records(tuple(at // step for at, step in zip(outer, note.steps, strict=True)))
-        if records is None:
+        entry = None if records is None else records[tuple(at % n for at, n in zip(outer, note.steps, strict=True))]
+        if entry is None or not entry["size"]:
             return None
-        entry = records[tuple(at % step for at, step in zip(outer, note.steps, strict=True))]
-        if not entry["size"]:
-            return None
-        where = self.table_where(outer)
-        if int(entry["size"]) != spec.chunk_bytes or int(entry["offset"]) < 0:
-            raise CorruptDataset(
-                f"a frame at {outer} has {int(entry['size'])} bytes at {int(entry['offset'])}, expected "
-                f"{spec.chunk_bytes}",
-                path=where,
-            )
-        data = self.stacks.read(self.stack_of(entry, where), int(entry["offset"]), spec.chunk_bytes)
-        found = np.frombuffer(data, note.spec.dtype).reshape(spec.chunk_shape)
-        return found.astype(spec.dtype)
+        where, size, offset = self.table_where(outer), int(entry["size"]), int(entry["offset"])
+        if size != spec.chunk_bytes or offset < 0:
+            text = f"a frame at {outer} has {size} bytes at {offset}, expected {spec.chunk_bytes}"
+            raise CorruptDataset(text, path=where)
+        data = self.stacks.read(self.stack_of(entry, where), offset, spec.chunk_bytes)
+        return np.frombuffer(data, note.spec.dtype).reshape(spec.chunk_shape).astype(spec.dtype)
 
     def records(self, chunk: Position) -> Records | None:
         """The entries of a chunk of the table, of the shape of its steps; None if no frame of it has come.
@@ -183,13 +162,11 @@ class ReferenceReader:
             if chunk in self._chunks:
                 self._chunks.move_to_end(chunk)
                 return self._chunks[chunk]
-            layout = self.layout
-        found = self._read_records(layout, chunk)
+        found = self._read_records(chunk)  # without the lock: it reads from the store
         with self._lock:
-            if layout is self.layout:
-                self._chunks[chunk] = found
-                if len(self._chunks) > _MAX_CHUNKS:
-                    self._chunks.popitem(last=False)
+            self._chunks[chunk] = found
+            if len(self._chunks) > _MAX_CHUNKS:
+                self._chunks.popitem(last=False)
         return found
 
     def table_chunks(self) -> Iterator[Position]:
@@ -212,21 +189,22 @@ class ReferenceReader:
         chunk = tuple(at // step for at, step in zip(outer, self.layout.note.steps, strict=True))
         return f"{self._store.url}/{self.layout.table_key(chunk)}"
 
-    def stored(self) -> Iterator[Position]:
-        """See ChunkArrayReader: places with a frame."""
+    def place(self, position: Position) -> str:
+        """See StoredLevel: the file with the entry of a frame."""
+        return self.table_where(position[: len(self.layout.note.steps)])
+
+    def positions(self, on_damage: Damage) -> Iterator[Position]:
+        """See StoredLevel: places with a frame."""
+        del on_damage
         note = self.layout.note
         picture = (0,) * (len(note.spec.axes) - len(note.steps))
         for chunk in self.table_chunks():
             records = self.records(chunk)
             for inside in np.argwhere(records["size"] != 0).tolist() if records is not None else ():
-                at = tuple(n * step + i for n, step, i in zip(chunk, note.steps, inside, strict=True))
-                if all(place < size for place, size in zip(at, note.spec.shape, strict=False)):
-                    yield (*at, *picture)
+                yield (*(n * step + i for n, step, i in zip(chunk, note.steps, inside, strict=True)), *picture)
 
-    def close(self) -> None:
-        """No file stays open."""
-
-    def _read_records(self, layout: ReferenceLayout, chunk: Position) -> Records | None:
+    def _read_records(self, chunk: Position) -> Records | None:
+        layout = self.layout
         key, record = layout.table_key(chunk), layout.record
         # Zeros end a compressed chunk early, so a file that is longer than plain entries is damage.
         expected = math.prod(layout.note.steps) * record.itemsize
@@ -251,18 +229,73 @@ class ReferenceReader:
 def read_reference_note(store: Store) -> ReferenceNote:
     """The note of a container. Raises DatasetError, CorruptDataset, StorageError."""
     where = f"{store.url}/{NOTE_NAME}"
-    content = store.get(NOTE_NAME, 0, MAX_FILE_BYTES + 1)
+    content = read_document(store, NOTE_NAME)
     if content is None:
         raise DatasetError(f"{where}: no such file")
-    if len(content) > MAX_FILE_BYTES:
-        raise CorruptDataset(f"has more than {MAX_FILE_BYTES} bytes", path=where)
     return parse_reference_note(content, where)
 
 
-def open_references(container: ReadPlace) -> ReferenceReader:
-    """The reader of a container of ours, with the links that the enclosing `following_links` allows."""
-    return ReferenceReader(container, follows_links=requested_links() is True)
+def find_references(container: ReadPlace) -> Sequence[Callable[[], StoredLevel]]:
+    """The one level of a container of ours, with the links that the enclosing `following_links` allows."""
+    return [partial(ReferenceLevel, container, follows_links=requested_links() is True)]
 
 
-def _reader(container: ReadPlace, follows_links: bool) -> ReferenceReader:
-    return ReferenceReader(container, follows_links=follows_links)
+def check_references(container: ReadPlace, report: CheckReport) -> ChunkCounts:
+    """Check every entry of the table: its stack exists, and has the bytes. Pixels are not read.
+
+    payload_bytes are those of the frames that it refers to.
+    """
+    try:
+        level = ReferenceLevel(container, follows_links=False)
+        level.stacks.check()
+    except CorruptDataset as error:
+        report.add_error(error)
+        return ChunkCounts(0, 0, 0, 0)
+    except DatasetError as error:
+        report.add_problem(str(container), str(error))
+        return ChunkCounts(0, 0, 0, 0)
+    note, frames = level.layout.note, 0
+    sizes: dict[str, int | None] = {}  # of stacks
+    chunks = list(level.table_chunks())
+    for done, chunk in enumerate(chunks):
+        report.on_progress("checking the chunk table", done, len(chunks))
+        try:
+            records = level.records(chunk)
+        except CorruptDataset as error:
+            report.add_error(error)
+            continue
+        if records is None:
+            continue  # no frame of it has come
+        frames += int(np.count_nonzero(records["size"]))
+        _check_entries(level, chunk, records, sizes, report)
+    if note.complete:
+        missing, other = "is missing; HSDS servers need it", "differs from what our note states"
+        check_documents(container.store(follows_links=False), dict(level.layout.documents()), report, missing, other)
+    places = math.prod(note.spec.shape[: len(note.steps)])
+    return ChunkCounts(1, frames, places - frames, frames * note.spec.chunk_bytes)
+
+
+def _check_entries(
+    level: ReferenceLevel, chunk: Position, records: Records, sizes: dict[str, int | None], report: CheckReport
+) -> None:
+    note = level.layout.note
+    where = level.table_where(tuple(n * step for n, step in zip(chunk, note.steps, strict=True)))
+    present = records[records["size"] != 0]
+    if (present["size"] != note.spec.chunk_bytes).any() or (present["offset"] < 0).any():
+        report.add_problem(where, f"has frames of another size, expected {note.spec.chunk_bytes} bytes")
+        return
+    for uri in np.unique(present["file_uri"]):
+        ends = present["offset"][present["file_uri"] == uri] + note.spec.chunk_bytes
+        try:
+            stack = level.stack_of(present[present["file_uri"] == uri][0], where)
+        except CorruptDataset as error:
+            report.add_error(error)
+            continue
+        if stack not in sizes:
+            sizes[stack] = level.stacks.size(stack)
+            if sizes[stack] is None:
+                report.add_problem(f"{level.stacks.place}/{note.stack_path(stack)}", "this stack is missing")
+        size = sizes[stack]
+        if size is not None and int(ends.max()) > size:
+            text = f"has a frame that ends at {int(ends.max())} in {stack}, which has {size} bytes"
+            report.add_problem(where, text)

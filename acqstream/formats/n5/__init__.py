@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from acqstream.formats.chunk_format import ChunkFormat
-from acqstream.formats.n5.check import check
-from acqstream.formats.n5.folders import SUFFIX
+from acqstream.formats.n5.foreign import SUFFIX, check, detect, folder_of, open_array
 from acqstream.formats.n5.layout import create_layout, max_encode_memory, plan
-from acqstream.formats.n5.opening import detect, folder_of, open_readers
-from acqstream.formats.n5.options import N5Options, parse_options
+from acqstream.formats.n5.member_folders import N5Options, parse_options
 
 FORMAT: ChunkFormat[N5Options] = ChunkFormat(
     name="n5",
@@ -17,7 +15,7 @@ FORMAT: ChunkFormat[N5Options] = ChunkFormat(
     grows=True,
     detect=detect,
     folder=folder_of,
-    open=open_readers,
+    open=open_array,
     parse_options=parse_options,
     plan=plan,
     layout=create_layout,

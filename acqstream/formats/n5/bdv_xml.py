@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.description.space import Place
 from acqstream.errors import CorruptDataset
-from acqstream.formats.n5.axes import COMPONENT
-from acqstream.formats.n5.members import TIME, Numbering, setup_number
+from acqstream.formats.array_members import Numbering
+from acqstream.formats.n5.member_folders import COMPONENT, TIME, setup_number
 from acqstream.model.axes import TILE_AXES
 
 SUFFIX = ".xml"

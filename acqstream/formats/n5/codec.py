@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, UnsupportedFeature
-from acqstream.formats.n5.attributes import DatasetAttributes
-from acqstream.formats.n5.compression import decode
+from acqstream.formats.compression import N5_COMPRESSION
+from acqstream.formats.n5.metadata import DatasetAttributes
 
 _DEFAULT, _VARIABLE_LENGTH, _OBJECT = 0, 1, 2
 _START = struct.Struct(">HH")
@@ -91,7 +91,7 @@ def decode_block(data: bytes, attributes: DatasetAttributes, crop: tuple[int, ..
     dtype = attributes.dtype.newbyteorder(">")
     size = math.prod(header.shape) * dtype.itemsize
     try:
-        payload = decode(attributes.compression, memoryview(data)[header.length :], size)
+        payload = N5_COMPRESSION.decode(attributes.compression, memoryview(data)[header.length :], size)
     except CorruptDataset as error:
         raise CorruptDataset(str(error), path=path, offset=header.length) from error
     except UnsupportedFeature as error:

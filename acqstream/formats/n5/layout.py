@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Self
 
 import numpy as np
@@ -16,23 +16,17 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import ConfigError, DatasetExists
+from acqstream.formats.array_members import Numbering
 from acqstream.formats.chunk_layout import BESIDE, ChunkLayout, Encoded, Plan
-from acqstream.formats.n5.attributes import (
-    MAX_BLOCK_BYTES,
-    DatasetAttributes,
-    dtype_name,
-    is_dataset,
-    parse_attributes,
-    parse_dataset,
-)
-from acqstream.formats.n5.axes import COMPONENT, SPATIAL
+from acqstream.formats.compression import N5_COMPRESSION, Compressor
+from acqstream.formats.level_plan import chunk_shape, halved_plane, reduced_levels
 from acqstream.formats.n5.bdv_xml import make_xml, xml_name
 from acqstream.formats.n5.codec import decode_block, encode_items, make_header
-from acqstream.formats.n5.compression import Compression
-from acqstream.formats.n5.documents import MemberDocuments, attributes_key, container_document, member_documents
-from acqstream.formats.n5.members import (
+from acqstream.formats.n5.member_folders import (
+    COMPONENT,
+    SPATIAL,
     TIME,
-    Numbering,
+    N5Options,
     folder_axes,
     group_folder,
     has_too_many,
@@ -42,8 +36,20 @@ from acqstream.formats.n5.members import (
     parse_group_folder,
     too_many_text,
 )
-from acqstream.formats.n5.notes import Notes, parse_notes
-from acqstream.formats.n5.options import MAX_LEVELS, N5Options
+from acqstream.formats.n5.metadata import (
+    MAX_BLOCK_BYTES,
+    DatasetAttributes,
+    MemberDocuments,
+    Notes,
+    attributes_key,
+    container_document,
+    dtype_name,
+    is_dataset,
+    member_documents,
+    parse_attributes,
+    parse_dataset,
+    parse_notes,
+)
 from acqstream.grid.block_sizes import reduced_shape
 
 _Z_EXTENT = 16
@@ -94,7 +100,7 @@ class N5Layout(ChunkLayout):
             dimensions=spec.shape[leading:][::-1],
             block_size=spec.chunk_shape[leading:][::-1],
             dtype=spec.dtype,
-            compression=self.options.compression.type,
+            compression=self.options.compression.name,
         )
         block = decode_block(data, attributes, spec.chunk_shape[leading:], where)
         return block.reshape(spec.chunk_shape)
@@ -102,7 +108,7 @@ class N5Layout(ChunkLayout):
     def raw_head(self, level: int, position: Position) -> bytes | None:
         """See ChunkLayout. A raw block has its full size, also at the end of the array."""
         del position
-        if self.options.compression.type != "raw":
+        if self.options.compression.name != "raw":
             return None
         return make_header(self.plan.levels[level].chunk_shape[len(self.plan.member_axes) :])
 
@@ -183,7 +189,7 @@ class N5Layout(ChunkLayout):
     def _member_documents(self) -> MemberDocuments:
         return member_documents(self.plan.levels, self.options)
 
-    def _resumed_compression(self, asked: Compression, level: int, document: bytes, path: str) -> Compression:
+    def _resumed_compression(self, asked: Compressor, level: int, document: bytes, path: str) -> Compressor:
         """The compression of existing blocks. Raises DatasetExists if they are cut or encoded in another way."""
         attributes = parse_attributes(document, path)
         if not is_dataset(attributes):
@@ -191,7 +197,7 @@ class N5Layout(ChunkLayout):
         spec, found = self.plan.levels[level], parse_dataset(attributes, path)
         existing = attributes.get("compression")
         try:
-            compression = asked.resumed(Compression.parse(existing))
+            compression = asked.resumed(N5_COMPRESSION.parse(existing))
         except ConfigError as error:
             raise DatasetExists(f"{path}: {error}") from error
         expected = (spec.chunk_shape[len(self.plan.member_axes) :], spec.dtype)
@@ -210,7 +216,7 @@ def create_layout(plan: Plan, options: N5Options) -> N5Layout:
 def max_encode_memory(spec: ArraySpec, options: N5Options) -> int:
     """Bytes that encoding a chunk takes at most: its items in big-endian, the codec's own memory and its result."""
     swapped = spec.chunk_bytes if spec.dtype.itemsize > 1 else 0
-    if options.compression.type == "raw":
+    if options.compression.name == "raw":
         return swapped
     return swapped + 2 * spec.chunk_bytes + _SPARE_BYTES + options.compression.working_bytes
 
@@ -225,18 +231,14 @@ def plan(array: ArraySpec, options: N5Options) -> Plan:
         raise ConfigError(f"N5 has no items of dtype {array.dtype}")
     full = _ordered(array)
     blocks = options.blocks or _default_blocks(full)
-    sides = [min(block, size) if size else block for block, size in zip(blocks, full.shape[-3:], strict=True)]
-    full = replace(full, chunk_shape=(*(1 for _ in full.axes[:-3]), *sides))
+    full = replace(full, chunk_shape=chunk_shape(full, dict(zip(SPATIAL, blocks, strict=True))))
     if full.chunk_bytes > MAX_BLOCK_BYTES:
+        sides = [*full.chunk_shape[-3:]]
         raise ConfigError(f"N5 blocks of {sides} of {full.dtype} (z, y, x) are larger than {MAX_BLOCK_BYTES} bytes")
     if has_too_many(options.layout, full.axes, full.shape):
         raise ConfigError(f"{too_many_text(options.layout)} ({', '.join(full.axes)}: {full.shape})")
-    levels = [full]
-    while _needs_another(levels[-1], len(levels), options):
-        factors = _next_factors(levels[-1], options)
-        if factors == levels[-1].factors:
-            break
-        levels.append(full.reduced(factors))
+    _, height, width = full.chunk_shape[-3:]
+    levels = reduced_levels(full, options.levels, (height, width), partial(_next_factors, options))
     leading = folder_axes(options.layout, full.axes)
     return Plan(levels=tuple(levels), member_axes=full.axes[:leading])
 
@@ -256,21 +258,13 @@ def _default_blocks(full: ArraySpec) -> tuple[int, int, int]:
     return depth, side, side
 
 
-def _needs_another(last: ArraySpec, count: int, options: N5Options) -> bool:
-    if options.levels is not None:
-        return count < options.levels
-    sides = zip(last.shape[-2:], last.chunk_shape[-2:], strict=True)
-    return count < MAX_LEVELS and any(size > block for size, block in sides)
-
-
-def _next_factors(last: ArraySpec, options: N5Options) -> tuple[int, ...]:
+def _next_factors(options: N5Options, last: ArraySpec) -> tuple[int, ...]:
     """Twice those of the last level along the axes with the smallest items: anisotropic ones become isotropic."""
-    halved = [last.shape[-2] > 1, last.shape[-1] > 1]
     finest = min(last.scale[-2:])
     has_neighbours = last.shape[-3] != 1 and not last.is_uneven("z")
     halve_z = options.downsample == "xyz" and has_neighbours and last.scale[-3] < 2 * finest
-    steps = (*(1 for _ in last.axes[:-3]), 2 if halve_z else 1, *(2 if possible else 1 for possible in halved))
-    return tuple(factor * step for factor, step in zip(last.factors, steps, strict=True))
+    *leading, z, y, x = halved_plane(last)
+    return (*leading, 2 * z if halve_z else z, y, x)
 
 
 def _resumed_shape(level: ArraySpec, notes: Notes) -> tuple[int, ...]:

@@ -1,40 +1,52 @@
 """Checks a dataset against NDTiff, in every byte that the format fixes; all levels, finished or growing.
 
-Source: NDTiff specification 3.3, and files of the reference writers. The content of pixels, and of metadata beyond its
-axes, is nothing that the format can prove.
+Source: NDTiff specification 3.3, TIFF 6.0 section 2, and files of the reference writers. What these do differently is
+legal: 16 bits claimed for uint8 (Python), 16 bits for the rows per strip (Java), a NUL after the metadata that the tag
+counts and the index does not (ours). The content of pixels, and of metadata beyond its axes, is nothing that the format
+can prove.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, DatasetError, StorageError, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport, FrameColumns
-from acqstream.formats.ndtiff.columns import FrameTable
 from acqstream.formats.ndtiff.completion import LevelsFile
+from acqstream.formats.ndtiff.entry_walk import EntryRows, IndexCheck, MetadataCheck, StackEntries
 from acqstream.formats.ndtiff.folders import find_folders, has_ndtiff_mark, level_of, parse_stack_name, stack_paths
-from acqstream.formats.ndtiff.index import INDEX_NAME
-from acqstream.formats.ndtiff.index_check import EntryRows, IndexCheck, MetadataCheck
-from acqstream.formats.ndtiff.lookup import RowLookup
-from acqstream.formats.ndtiff.page_check import PageCheck, StackEntries, StackPages
-from acqstream.formats.ndtiff.pages import DIRECTORY_BYTES
-from acqstream.formats.ndtiff.pixels import is_raw, payload_bytes
-from acqstream.formats.ndtiff.placement import BLOCK_BYTES, align_up
+from acqstream.formats.ndtiff.frame_lookup import RowLookup
+from acqstream.formats.ndtiff.frame_table import FrameTable
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
+from acqstream.formats.ndtiff.layout import BLOCK_BYTES, DISPLAY_SETTINGS_NAME, align_up
+from acqstream.formats.ndtiff.page_walk import PageChain, PageColumns
+from acqstream.formats.ndtiff.pages import DIRECTORY_BYTES, TAGS
+from acqstream.formats.ndtiff.pixels import PIXEL_TYPES, is_raw, payload_bytes
 from acqstream.formats.ndtiff.stack_header import StackHeader, parse_stack_header
 from acqstream.model.units import count_text
 from acqstream.storage.files.read_file import ReadFile
 
-DISPLAY_SETTINGS_NAME = "display_settings.txt"
 _KNOWN_MINOR = 3
 _MAX_OPEN = 64
 _OFFSET_BITS = 40  # more than offsets in a stack file have
+
+_SHORT, _LONG, _RATIONAL, _ASCII = 3, 4, 5, 2
+_SIZE = (_SHORT, _LONG)
+_TYPES = (
+    *(_SIZE, _SIZE, (_SHORT,), (_SHORT,), (_SHORT,), _SIZE, (_SHORT,)),
+    *(_SIZE, _SIZE, (_RATIONAL,), (_RATIONAL,), (_SHORT,), (_ASCII,)),
+)
+_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _STRIP, _SAMPLES = range(7)  # positions in TAGS
+_ROWS, _STRIP_BYTES, _X, _Y, _UNIT, _METADATA = range(7, 13)
+_RGB_CODE = 2
+_SAMPLE_BITS = np.array([8 * PIXEL_TYPES[code].sample_bytes for code in sorted(PIXEL_TYPES)])
 
 
 def check_dataset(
@@ -99,7 +111,148 @@ def _levels_are_made(container: Path, report: CheckReport) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stack:
+class _StackPages:
+    """Values of the page chain for every entry: its directory, the bytes of strip and metadata; -1 without a page."""
+
+    directories: NDArray[np.int64]
+    strip_bytes: NDArray[np.int64]
+    metadata_bytes: NDArray[np.int64]
+
+
+class _PageCheck:
+    """Walks the page chain of one stack file and compares every page with its index entry."""
+
+    def __init__(self, file: ReadFile, header: StackHeader, report: CheckReport) -> None:
+        self._file = file
+        self._order = header.byte_order
+        self._size = file.size()
+        self._report = report
+        self._chain = PageChain(file, header.first_directory, header.byte_order)
+        self.unnamed_end = 0  # where the last page ends that no entry names
+        if self._chain.is_shifted:
+            report.add_note(f"{file.path.name}: the first directory's offset is 4 too small")
+
+    def check(self, entries: StackEntries, *, growing: bool, has_index: bool, until: int | None = None) -> _StackPages:
+        """Check the pages that follow those checked before: all, or up to the first with pixels after byte `until`.
+
+        While the file grows, pages without an entry and an unfinished chain are not problems.
+        """
+        pages = _StackPages(*(np.full(len(entries.rows), -1) for _ in range(3)))
+        offsets = entries.numbers["pixel_offset"].astype(np.int64)
+        order = np.append(np.argsort(offsets, kind="stable"), -1)  # so that there is always something to point at
+        sorted_offsets = np.append(offsets[order[:-1]], -1)
+        for batch in self._chain.batches(until):
+            position = np.searchsorted(sorted_offsets[:-1], batch.values[:, _STRIP])
+            named = sorted_offsets[position] == batch.values[:, _STRIP]
+            found = order[position][named]
+            batch.rows[named] = entries.rows[found]
+            self._check_tags(batch)
+            self._check_behind(batch)
+            self._check_entries(batch.take(named), entries.take(found))
+            self._tell(batch.take(named), pages.directories[found] >= 0, lambda _: "two pages have the same pixels")
+            if not growing and has_index:
+                known = named | self._are_refused(batch.values[:, _STRIP])
+                self._tell(batch, ~known, lambda _: "a page that no index entry names")
+                unnamed = batch.take(~named)
+                pixels_end = unnamed.values[:, _STRIP] + unnamed.values[:, _STRIP_BYTES]
+                metadata_end = unnamed.values[:, _METADATA] + unnamed.raw["tags"]["count"][:, _METADATA]
+                self.unnamed_end = max(self.unnamed_end, pixels_end.max(initial=0), metadata_end.max(initial=0))
+            pages.directories[found] = batch.at[named]
+            pages.strip_bytes[found] = batch.values[named, _STRIP_BYTES]
+            pages.metadata_bytes[found] = batch.raw["tags"]["count"][named, _METADATA]
+            self._report.on_progress(f"pages of {self._file.path.name}", int(batch.at.max(initial=0)), self._size)
+        if not growing and until is None:
+            self._check_end()
+        lost = "no page in the stack's chain has these pixels"
+        lacking = pages.directories < 0
+        self._report.add_problems(self._file.path, lacking, entries.rows, lambda i: (lost, int(offsets[i])))
+        return pages
+
+    def _are_refused(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+        stack = (parse_stack_name(self._file.path.name) or ("", -1))[1]
+        places = [offset for number, offset in self._report.refused_places if number == stack]
+        return np.isin(offsets, places)
+
+    def _tell(self, batch: PageColumns, wrong: NDArray[np.bool_], text: Callable[[int], str]) -> None:
+        self._report.add_problems(self._file.path, wrong, batch.rows, lambda i: (text(i), int(batch.at[i])))
+
+    def _check_end(self) -> None:
+        chain = self._chain
+        if chain.next == 0 or (chain.next_at == 4 and chain.next >= self._size):
+            return  # the second: a file without any page, as the reference writers leave it
+        text = f"the chain of pages continues at byte {chain.next}, where no page of 13 tags is"
+        self._report.add_problem(self._file.path, text, offset=chain.next_at)
+
+    # Pages by themselves.
+
+    def _check_tags(self, batch: PageColumns) -> None:
+        tags, values = batch.raw["tags"], batch.values
+        tell = partial(self._tell, batch)
+        known = (tags["tag"] == np.array(TAGS)).all(axis=1)
+        tell(~known, lambda i: f"the page has the tags {tags['tag'][i].tolist()}, NDTiff has {list(TAGS)}")
+        samples = values[:, _SAMPLES]
+        for column, (tag, types) in enumerate(zip(TAGS, _TYPES, strict=True)):
+            kinds, counts = tags["type"][:, column], tags["count"][:, column]
+            self._tell_tag(batch, known & ~np.isin(kinds, types), f"tag {tag} has type", kinds)
+            if column != _METADATA:
+                expected = np.where(samples == 3, 3, 1) if column == _BITS else 1
+                self._tell_tag(batch, known & (counts != expected), f"tag {tag} has a number of values of", counts)
+        height, strip_rows = values[:, _HEIGHT], values[:, _ROWS]
+        wraps = (tags["type"][:, _ROWS] == _SHORT) & (strip_rows == (height & 0xFFFF))
+        self._tell_tag(batch, (strip_rows != height) & ~wraps, "rows per strip are not the height, but", strip_rows)
+        photometric, unit = values[:, _PHOTOMETRIC], values[:, _UNIT]
+        self._tell_tag(batch, photometric != np.where(samples == 3, 2, 1), "photometric interpretation", photometric)
+        self._tell_tag(batch, unit != 3, "resolution unit is not 3 (cm), but", unit)
+
+    def _tell_tag(self, batch: PageColumns, wrong: NDArray[np.bool_], text: str, found: NDArray[Any]) -> None:
+        self._tell(batch, wrong, lambda i: f"{text} {found[i]}")
+
+    def _check_behind(self, batch: PageColumns) -> None:
+        """Values that directories refer to, besides pixels and metadata: two equal resolutions, and 8, 8, 8 for RGB."""
+        x, y = batch.pieces(self._file.read, _X, 8), batch.pieces(self._file.read, _Y, 8)
+        wrong = (x != y).any(axis=1) | (x[:, 4:] == 0).all(axis=1)
+        wrong |= np.abs(batch.values[:, _X] - batch.values[:, _Y]) < 8
+        self._tell(batch, wrong, lambda _: "X and Y resolution are not two equal numbers")
+        rgb = batch.take(batch.values[:, _SAMPLES] == 3)
+        eights = np.full(3, 8, self._order + "u2").view(np.uint8)
+        wrong = (rgb.pieces(self._file.read, _BITS, 6) != eights).any(axis=1)
+        self._tell(rgb, wrong, lambda _: "RGB samples are not 8, 8 and 8 bits")
+
+    # Pages against entries.
+
+    def _check_entries(self, batch: PageColumns, entries: StackEntries) -> None:
+        numbers, values = entries.numbers, batch.values
+        for name, column in (("width", _WIDTH), ("height", _HEIGHT), ("metadata_offset", _METADATA)):
+            self._compare(batch, name.replace("_", " "), values[:, column], numbers[name].astype(np.int64))
+        told = numbers["metadata_length"].astype(np.int64)
+        in_page = batch.raw["tags"]["count"][:, _METADATA].astype(np.int64)
+        in_page -= (in_page == told + 1) & entries.has_nul
+        self._compare(batch, "metadata length", in_page, told)
+        self._compare(batch, "length of the pixels", values[:, _STRIP_BYTES], entries.lengths, entries.lengths >= 0)
+        compression = values[:, _COMPRESSION]
+        wrong = (compression == 1) != (entries.lengths >= 0)
+        self._tell_tag(batch, wrong, "the index states another compression, the page has TIFF compression", compression)
+        code = numbers["pixel_type"].astype(np.int64)
+        known = (code >= 0) & (code < len(_SAMPLE_BITS))
+        sample_bits = _SAMPLE_BITS[np.where(known, code, 0)]
+        bits, samples, rgb = values[:, _BITS], values[:, _SAMPLES], code == _RGB_CODE
+        right = rgb | (bits == sample_bits) | ((code == 0) & (bits == 16))  # ndstorage claims 16 for uint8
+        right &= samples == np.where(rgb, 3, 1)
+        text = "{} samples of {} bits in the page, pixel type {} in the index"
+        self._tell(batch, known & ~right, lambda i: text.format(samples[i], bits[i], code[i]))
+
+    def _compare(
+        self,
+        batch: PageColumns,
+        what: str,
+        page: NDArray[np.int64],
+        told: NDArray[np.int64],
+        where: NDArray[np.bool_] | bool = True,
+    ) -> None:
+        self._tell(batch, (page != told) & where, lambda i: f"{what}: {page[i]} in the page, {told[i]} in the index")
+
+
+class _Stack(NamedTuple):
     file: ReadFile
     header: StackHeader
 
@@ -117,7 +270,7 @@ class _LevelCheck:
         self._first_header: StackHeader | None = None
         self._metadata = MetadataCheck(self._file_of, report, is_lower=level > 0)
         self._has_index = (folder / INDEX_NAME).is_file()
-        self._pages: dict[str, PageCheck] = {}
+        self._pages: dict[str, _PageCheck] = {}
         self._ends: dict[str, int] = {}  # of what was checked in a stack file
         self._first_stack = 0  # the ones before are finished
 
@@ -154,7 +307,9 @@ class _LevelCheck:
             entries = StackEntries(rows + first, found.numbers[rows], found.has_nul[rows], lengths[rows])
             is_growing = position == int(self._table.all_stacks[-1]) if len(self._table) else True
             growing = self._growing and (is_growing or position >= len(self._table.stack_names))
-            check = self._pages.setdefault(name, PageCheck(stack.file, stack.header, self._report))
+            if name not in self._pages:
+                self._pages[name] = _PageCheck(stack.file, stack.header, self._report)
+            check = self._pages[name]
             until = None if is_final else int(entries.numbers["pixel_offset"].max())
             pages = check.check(entries, growing=growing, has_index=self._has_index, until=until)
             directories[rows] = pages.directories
@@ -277,7 +432,7 @@ class _LevelCheck:
         if first.summary_metadata != header.summary_metadata:
             self._report.add_problem(path, "the summary metadata is not that of the other stack files", offset=28)
 
-    def _check_room(self, stack: _Stack, entries: StackEntries, pages: StackPages) -> int:
+    def _check_room(self, stack: _Stack, entries: StackEntries, pages: _StackPages) -> int:
         """Check that no items share bytes and that all lie in the file. Returns the end of the last one so far."""
         file, size = stack.file, stack.file.size()
         pixels = entries.numbers["pixel_offset"].astype(np.int64)
@@ -301,7 +456,7 @@ class _LevelCheck:
             self._report.add_problem(file.path, f"{size - end} bytes {what}after the last frame", offset=end)
 
     def _check_overlaps(
-        self, stack: _Stack, entries: StackEntries, pages: StackPages, pixels: tuple[NDArray[Any], NDArray[Any]]
+        self, stack: _Stack, entries: StackEntries, pages: _StackPages, pixels: tuple[NDArray[Any], NDArray[Any]]
     ) -> int:
         """End of the last item in the file. pixels are offsets and lengths."""
         texts, text_lengths = entries.numbers["metadata_offset"], entries.numbers["metadata_length"]

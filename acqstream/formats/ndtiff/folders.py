@@ -1,13 +1,22 @@
-"""The folders of a dataset: the container, and one folder per resolution level.
+"""The folders of a dataset (container, and one per resolution level), and the small files beside its frames.
 
 Source: folders of the reference writers, Java and Python. Version 3 flat: everything in the container. Version 2, and
 tiled datasets of version 3: `Full resolution`, `Downsampled_x2`, `Downsampled_x4` ... in the container, each with its
 own index and stack files.
+
+`display_settings.txt` (source: files of Micro-Manager) is one JSON object of no fixed form, beside the stacks of flat
+datasets and at the top of tiled ones. Some Java writers leave the end of an older, longer file after it.
+
+`acqstream.mirror.n5.json` records how a mirror or the levels stand. Each mirror has a file of its own, so that programs
+which make different mirrors share no file. The holder of the mirror's lock writes it, see docs/decisions/026.
+
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -15,10 +24,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from acqstream.errors import CorruptDataset, StorageError, UnknownFormat
-from acqstream.formats.ndtiff.index import INDEX_NAME
-from acqstream.formats.ndtiff.stack_header import INDEX_MAP_MAGIC, NDTIFF_MAGIC
+from acqstream.errors import CorruptDataset, FileMissing, StorageError, UnknownFormat
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
+from acqstream.formats.ndtiff.layout import DISPLAY_SETTINGS_NAME
+from acqstream.formats.ndtiff.stack_header import INDEX_MAP_MAGIC, NDTIFF_MAGIC, decode_text
+from acqstream.model.fields import Fields
+from acqstream.model.view_spec import MirrorResult
 from acqstream.storage.files.read_file import ReadFile
+from acqstream.storage.files.small_file import parsed, read_json_object
 from acqstream.storage.files.url_path import is_remote
 
 FULL_RESOLUTION = "Full resolution"
@@ -27,6 +40,14 @@ _LEVEL = re.compile(r"Full resolution|Downsampled_x(?P<factor>[1-9][0-9]{0,9})")
 _STACK_NAME = re.compile(r"(?P<stem>.*(?:NDTiffStack|MagellanStack))(?:_(?P<number>[0-9]{1,9}))?\.(?:tif|TIF)")
 _OLD_MAGICS = {INDEX_MAP_MAGIC.to_bytes(4, "little"), INDEX_MAP_MAGIC.to_bytes(4, "big")}
 _MAGICS = {NDTIFF_MAGIC.to_bytes(4, "little"), NDTIFF_MAGIC.to_bytes(4, "big")} | _OLD_MAGICS
+
+_MAX_BYTES = 16 * 1024 * 1024
+
+RECORD_PREFIX, RECORD_SUFFIX = "acqstream.mirror.", ".json"
+MAX_RECORDS = 64
+MAX_RECORD_BYTES = 2**16
+_MAX_KEY_CHARACTERS = 100
+VIEW_SUFFIX = ".view"  # of the folder beside a mirror
 
 
 def level_name(level: int) -> str:
@@ -185,3 +206,77 @@ def _magic(path: Path) -> bytes:
     magic = file.read(8, 4)
     file.close()
     return magic
+
+
+def read_display_settings(container: Path) -> dict[str, Any]:
+    """The JSON object in the file; empty if the file is missing or damaged: a dataset is readable without colours.
+
+    Raises StorageError where the disk fails.
+    """
+    path = container / DISPLAY_SETTINGS_NAME
+    if not path.is_file():
+        return {}
+    file = ReadFile(path)
+    text = decode_text(file.read(0, _MAX_BYTES)).lstrip()
+    file.close()
+    try:
+        settings, _ = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return {}
+    return settings if isinstance(settings, dict) else {}
+
+
+def record_key(dataset: Path, view_folder: Path) -> str:
+    """Key of a view's record by its folder: "n5" for `cells.n5.view`, "pyramid" for `cells.pyramid`.
+
+    A mirror that does not lie beside its dataset gets a digest of its path.
+    """
+    dataset, view_folder = dataset.absolute(), view_folder.absolute()
+    start = f"{dataset.name}."
+    if view_folder.parent == dataset.parent and view_folder.name.startswith(start):
+        key = view_folder.name.removeprefix(start).removesuffix(VIEW_SUFFIX)
+        if 0 < len(key) <= _MAX_KEY_CHARACTERS:
+            return key
+    return hashlib.sha256(os.fsencode(view_folder)).hexdigest()[:16]
+
+
+def record_path(dataset: Path, key: str) -> Path:
+    return dataset / f"{RECORD_PREFIX}{key}{RECORD_SUFFIX}"
+
+
+def read_records(dataset: Path) -> dict[str, MirrorResult]:
+    """All records in a dataset's folder by key, the first MAX_RECORDS by name; none for a dataset on a web server.
+
+    A damaged one reads as "unfinished" with the damage as reason. Raises StorageError if the folder cannot be listed.
+    """
+    if is_remote(dataset):
+        return {}
+    try:
+        names = sorted(name for name in os.listdir(dataset) if name.startswith(RECORD_PREFIX))
+    except OSError as error:
+        raise StorageError.wrap(error, str(dataset), "list") from error
+    names = [name for name in names if name.endswith(RECORD_SUFFIX)]
+    keys = [name.removeprefix(RECORD_PREFIX).removesuffix(RECORD_SUFFIX) for name in names[:MAX_RECORDS]]
+    return {key: found for key in keys if (found := read_record(dataset, key)) is not None}
+
+
+def read_record(dataset: Path, key: str) -> MirrorResult | None:
+    """One record; None where it does not exist."""
+    path = record_path(dataset, key)
+    try:
+        return parsed(read_json_object(path, MAX_RECORD_BYTES, is_ours=True), path, _parse)
+    except FileMissing:
+        return None
+    except (CorruptDataset, StorageError) as error:
+        return MirrorResult(name=key, state="unfinished", reason=f"its record cannot be read: {error}")
+
+
+def encode_record(result: MirrorResult) -> dict[str, Any]:
+    """Content of the file."""
+    return {"format": "acqstream-mirror", "version": 1, **result.as_dict()}
+
+
+def _parse(fields: Fields) -> MirrorResult:
+    if fields.values.get("format") != "acqstream-mirror" or fields.values.get("version") != 1:
+        raise ValueError("is not a record of a mirror, version 1")
+    return MirrorResult.of(fields)

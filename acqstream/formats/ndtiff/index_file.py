@@ -9,11 +9,17 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from acqstream.errors import CorruptDataset, DatasetError
-from acqstream.formats.ndtiff.columns import FrameTable
 from acqstream.formats.ndtiff.completion import FinishedSigns
-from acqstream.formats.ndtiff.damaged_index import read_damaged_index
-from acqstream.formats.ndtiff.entry_block import parse_index
-from acqstream.formats.ndtiff.index import INDEX_NAME, MAX_AXES_BYTES, MAX_ENTRY_BYTES, NUMBERS_BYTES, EntryBatch
+from acqstream.formats.ndtiff.entry_walk import walk_entries
+from acqstream.formats.ndtiff.frame_table import FrameTable
+from acqstream.formats.ndtiff.index_block import parse_index
+from acqstream.formats.ndtiff.index_entries import (
+    INDEX_NAME,
+    MAX_AXES_BYTES,
+    MAX_ENTRY_BYTES,
+    NUMBERS_BYTES,
+    EntryBatch,
+)
 from acqstream.formats.ndtiff.stack_files import StackFiles
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
 from acqstream.storage.files.read_file import ReadFile
@@ -160,7 +166,7 @@ class IndexFile:
     def _frames_follow(self, table: FrameTable) -> bool:
         """Return True if entries of other frames come after bytes that are none: the damage lies between frames."""
         content = self._file.read(self.consumed, _WINDOW_BYTES)
-        rest = read_damaged_index(_as_little_endian(content) if self._is_big_endian else content)
+        rest = walk_entries(_as_little_endian(content) if self._is_big_endian else content)
         known = {
             name: table.all_numbers["pixel_offset"][table.all_stacks == n] for n, name in enumerate(table.stack_names)
         }

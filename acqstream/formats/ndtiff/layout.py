@@ -1,4 +1,4 @@
-"""Bytes of an NDTiff 3.3 dataset as it is written: stack header, pages, index entries. Pure.
+"""Bytes of an NDTiff 3.3 dataset as it is written: places of frames, stack header, pages, index entries. Pure.
 
 Source: NDTiff specification 3.3 ("The individual TIFF files", "NDTiff.index"), TIFF 6.0 section 2.
 
@@ -24,6 +24,7 @@ The last page's next pointer names the block boundary after the group, where the
 is followed by a NUL that the TIFF tag counts and the index does not: libtiff warns without it.
 
 Published when: its whole entry is in NDTiff.index.
+
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ import itertools
 import json
 import struct
 from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from acqstream.errors import FrameRefused
-from acqstream.formats.ndtiff.index import NUMBERS
-from acqstream.formats.ndtiff.placement import BLOCK_BYTES, Page, Pages, Placement, RollOver, align_up
+from acqstream.formats.ndtiff.index_entries import NUMBERS
 from acqstream.model.axes import AxisValue
-from acqstream.model.finite_number import LARGEST
-from acqstream.model.frame_header import FrameHeader
-from acqstream.model.frame_run import FrameRun
-from acqstream.model.metadata import dump_ascii
-from acqstream.model.pixel_type import PixelType
+from acqstream.model.frame_header import FrameHeader, FrameRun, PixelType
+from acqstream.model.metadata import LARGEST, dump_ascii
 
-INDEX_NAME = "NDTiff.index"
+BLOCK_BYTES = 4096
+"""Commits and groups start and end on this boundary: the unit of direct I/O and of what survives a torn write."""
+
 DISPLAY_SETTINGS_NAME = "display_settings.txt"
 STACK_LIMIT_BYTES = 2**32  # offsets in TIFF are u32
 STACK_MARGIN_BYTES = 5_000_000  # both references roll over this much before the limit
@@ -71,6 +72,62 @@ _METADATA_OFFSET = 2 + 12 * 12 + 8
 _X_RESOLUTION = 2 + 9 * 12 + 8
 _Y_RESOLUTION = 2 + 10 * 12 + 8
 _BITS_OFFSET = 2 + 2 * 12 + 8
+
+
+def align_up(offset: int, step: int = BLOCK_BYTES) -> int:
+    """The smallest multiple of `step` that is not below `offset`."""
+    return -(-offset // step) * step
+
+
+class Placement(NamedTuple):
+    """The place of a frame, or of several back to back, in a stack file. Offsets are bytes from the start of the file.
+
+    Frames are placed in groups: a group starts and ends on a block boundary and is written as one run of bytes. The
+    offsets of directory and metadata of a packed frame are known when its group is closed (`NDTiffLayout.close`).
+    """
+
+    frames: FrameRun
+    group_start: int
+    position: int  # of the first frame in the group, from 0
+    pixels: int  # of the first frame
+    tail_bytes: int  # what directories and metadata after the pixels of the group take, these frames included
+    group_end: int  # block boundary where the group ends if these frames are its last
+    packed: bool  # more frames of the same kind may follow in the group
+
+    @property
+    def pixels_end(self) -> int:
+        return self.pixels + self.frames.payload_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RollOver:
+    """The frames do not fit into this stack file any more."""
+
+
+class Page(NamedTuple):
+    """One frame of a closed group: all offsets in the stack file, in bytes."""
+
+    header: FrameHeader
+    directory: int
+    pixels: int
+    metadata: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """The frames of a closed group: an offset per frame, as in `Page`, which it gives as a sequence."""
+
+    frames: FrameRun
+    directories: NDArray[np.int64]
+    pixels: NDArray[np.int64]
+    metadata: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def __getitem__(self, position: int) -> Page:
+        offsets = (self.directories[position], self.pixels[position], self.metadata[position])
+        return Page(self.frames[position], *map(int, offsets))
 
 
 class NDTiffLayout:

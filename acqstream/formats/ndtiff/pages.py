@@ -1,4 +1,4 @@
-"""The chain of page directories in a stack file.
+"""The chain of page directories in a stack file, and the axes in the metadata of a page.
 
 Source: NDTiff specification, "Image File Directories".
 
@@ -6,18 +6,25 @@ offset     size  value
 0          2     number of entries n, 13 from known writers
 2          12 n  entries: tag u16, type u16, count u32, value or offset u32
 2 + 12 n   4     offset of the next directory: 0 in the last one of a finished file
+
+Axes, for frames whose index entry is lost (source: metadata of the known writers): acquisition engines and our own
+writer put the axes under `Axes`; libraries before 2.0 under `ImageStorageAxesPositions`. Micro-Manager Studio and plain
+users of ndstorage put none: there Micro-Manager's own keys name some, or none are known.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from acqstream.formats.ndtiff.stack_header import ByteOrder, ReadAt
+from acqstream.model.axes import Axes, AxisValue
 
 IMAGE_WIDTH = 256
 IMAGE_LENGTH = 257
@@ -33,9 +40,27 @@ DIRECTORY_BYTES = 2 + 12 * len(TAGS) + 4
 _REQUIRED = frozenset({IMAGE_WIDTH, IMAGE_LENGTH, BITS_PER_SAMPLE, STRIP_OFFSETS, STRIP_BYTE_COUNTS})
 _MAX_ENTRIES = 64
 _SHORT, _LONG = 3, 4
-_EARLY_3_0_SHIFT = 4  # one Java build wrote first-directory offsets that are 4 too small
+EARLY_3_0_SHIFT = 4  # one Java build of August 2022 wrote first-directory offsets that are 4 too small
 
 _Tags = dict[int, tuple[int, int]]  # tag -> (count, value or offset)
+
+COUNTER_AXIS = "image"
+"""Axis of frames with unknown axes: the number of their page in the dataset."""
+
+_AXES_KEYS = ("Axes", "ImageStorageAxesPositions", "ImagrStorageAxesPositions")  # the last one spelled so until 2020
+_TOLD_BY = {  # axis -> Micro-Manager's keys, the first one there counts
+    "time": ("FrameIndex", "TimeIndex", "Frame"),
+    "z": ("SliceIndex", "ZPositionIndex", "Slice"),
+    "channel": ("ChannelIndex",),
+    "position": ("PositionIndex",),
+    "row": ("GridRowIndex", "GridRow"),
+    "column": ("GridColumnIndex", "GridColumn"),
+}
+_CHANNEL_NAME = "Channel"
+_MAX_AXES = 32
+_MAX_TEXT = 1000
+_INT32 = range(-(2**31), 2**31)
+_SPACED = re.compile(rb'"Axes"\s*:\s')  # how json.dumps writes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +97,7 @@ def walk_pages(read: ReadAt, size: int, first: int, byte_order: ByteOrder = "<")
     Ends where an offset is 0, outside the file or not after the directory before (a loop), where the number of
     entries is not plausible, or where a required tag is missing.
     """
-    page = read_page(read, size, first, byte_order) or read_page(read, size, first + _EARLY_3_0_SHIFT, byte_order)
+    page = read_page(read, size, first, byte_order) or read_page(read, size, first + EARLY_3_0_SHIFT, byte_order)
     while page is not None:
         yield page
         if page.next <= page.directory:  # pages go forward in the file, so a step back would be a loop
@@ -95,20 +120,25 @@ def read_page(read: ReadAt, size: int, directory: int, byte_order: ByteOrder = "
     tags = _parse_tags(body, count, byte_order)
     if not tags.keys() >= _REQUIRED:
         return None
-    bits = _bits_per_sample(read, tags, byte_order)
+    following = struct.unpack_from(byte_order + "I", body, 12 * count)[0]
+    return page_of(read, byte_order, directory, tags, (following, next_at))
+
+
+def page_of(read: ReadAt, byte_order: ByteOrder, directory: int, tags: _Tags, pointers: tuple[int, int]) -> StackPage:
+    """The page of these tags. pointers: the next directory, and where that pointer lies."""
     metadata_bytes, metadata = tags.get(MICRO_MANAGER_METADATA, (0, 0))
     return StackPage(
         directory=directory,
         pixels=tags[STRIP_OFFSETS][1],
         width=tags[IMAGE_WIDTH][1],
         height=tags[IMAGE_LENGTH][1],
-        bits=bits,
+        bits=_bits_per_sample(read, tags, byte_order),
         samples=tags.get(SAMPLES_PER_PIXEL, (1, 1))[1],
         pixel_bytes=tags[STRIP_BYTE_COUNTS][1],
         metadata=metadata,
         metadata_bytes=metadata_bytes,
-        next=struct.unpack_from(byte_order + "I", body, 12 * count)[0],
-        next_at=next_at,
+        next=pointers[0],
+        next_at=pointers[1],
     )
 
 
@@ -129,3 +159,71 @@ def _bits_per_sample(read: ReadAt, tags: _Tags, byte_order: ByteOrder) -> int:
     first = read(value, 2)  # RGB: the field holds the offset of three u16
     bits: int = struct.unpack(byte_order + "H", first)[0] if len(first) == 2 else 0
     return bits
+
+
+def axes_in(metadata: Mapping[str, Any]) -> dict[str, AxisValue] | None:
+    """The axes that the writer put into the metadata; None where there are none, or none that an index may have."""
+    for key in _AXES_KEYS:
+        value = metadata.get(key)
+        if isinstance(value, dict) and 0 < len(value) <= _MAX_AXES and all(map(_is_value, value.values())):
+            return value
+    return None
+
+
+def hints_in(metadata: Mapping[str, Any]) -> dict[str, AxisValue]:
+    """Hints from Micro-Manager's keys: `channel` is the number of the channel, `Channel` its name."""
+    hints: dict[str, AxisValue] = {}
+    for axis, keys in _TOLD_BY.items():
+        value = next((metadata[key] for key in keys if key in metadata), None)
+        if type(value) is int and value in _INT32:
+            hints[axis] = value
+    name = metadata.get(_CHANNEL_NAME)
+    if isinstance(name, str) and 0 < len(name) <= _MAX_TEXT:
+        hints[_CHANNEL_NAME] = name
+    return hints
+
+
+def on_level(axes: Axes, level: int) -> dict[str, AxisValue]:
+    """The axes of a tile of a lower level, whose metadata are a copy from one of its full-resolution tiles."""
+    tile = {"row", "column"}
+    return {
+        name: value >> level if name in tile and isinstance(value, int) else value for name, value in axes.items()
+    }  # an arithmetic shift: floor of value / 2^level, of negative ones too
+
+
+def guess_axes(
+    hints: Sequence[Mapping[str, AxisValue]], known: Sequence[Axes], order: Sequence[str]
+) -> list[dict[str, AxisValue]] | None:
+    """Distinct axes for frames with nothing but `hints`; None if the hints are not enough.
+
+    known are the axes of the other frames of the dataset; order is the summary's `AxisOrder`, empty without one.
+    """
+    names = list(known[-1]) if known else [*order] or _varying(hints)
+    texts = bool(known) and isinstance(known[-1].get("channel"), str)
+    sources = [_CHANNEL_NAME if name == "channel" and texts else name for name in names]
+    if not names or not all(source in hint for hint in hints for source in sources):
+        return None
+    guesses = [{name: hint[source] for name, source in zip(names, sources, strict=True)} for hint in hints]
+    keys = [frozenset(axes.items()) for axes in (*known, *guesses)]
+    return guesses if len(set(keys)) == len(keys) else None
+
+
+def is_spaced(metadata: bytes) -> bool:
+    """True if the writer of these metadata puts blanks into JSON."""
+    return _SPACED.search(metadata) is not None
+
+
+def axes_text(axes: Axes, *, spaced: bool) -> bytes:
+    """The axes as an index entry has them: ASCII."""
+    separators = (", ", ": ") if spaced else (",", ":")
+    return json.dumps(axes, ensure_ascii=True, separators=separators).encode("ascii")
+
+
+def _varying(hints: Sequence[Mapping[str, AxisValue]]) -> list[str]:
+    """The axes on which the frames differ. Micro-Manager writes a number for each axis, used or not."""
+    names = [name for name in _TOLD_BY if len({hint.get(name) for hint in hints}) > 1]
+    return names or ["time"]
+
+
+def _is_value(value: object) -> bool:
+    return (type(value) is int and value in _INT32) or (isinstance(value, str) and len(value) <= _MAX_TEXT)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.ndtiff.stack_header import ByteOrder
-from acqstream.model.pixel_type import PixelType
+from acqstream.model.frame_header import PixelType
 from acqstream.storage.files.read_file import ReadFile
 
 PIXEL_TYPES = {

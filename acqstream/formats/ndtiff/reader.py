@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,6 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.axis_index import KeyColumn
 from acqstream.errors import DatasetError, FrameNotFound, StorageError
-from acqstream.formats.ndtiff.axes_texts import MISSING
-from acqstream.formats.ndtiff.columns import FrameTable
 from acqstream.formats.ndtiff.completion import (
     LevelsFile,
     LevelsState,
@@ -24,25 +23,24 @@ from acqstream.formats.ndtiff.completion import (
     declared_order,
     read_request,
 )
-from acqstream.formats.ndtiff.display_settings import read_display_settings
 from acqstream.formats.ndtiff.folders import (
     find_folders,
     has_ndtiff_mark,
     level_name,
     level_of,
     overlap_in,
+    read_display_settings,
     stack_paths,
 )
-from acqstream.formats.ndtiff.frame_bytes import FrameBytes
-from acqstream.formats.ndtiff.index import INDEX_NAME, plain_name
+from acqstream.formats.ndtiff.frame_lookup import RowHistory, RowLookup
+from acqstream.formats.ndtiff.frame_table import FrameTable
+from acqstream.formats.ndtiff.index_block import MISSING
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME, plain_name
 from acqstream.formats.ndtiff.index_file import FrameIndex, IndexFile
 from acqstream.formats.ndtiff.index_maps import IndexMaps
-from acqstream.formats.ndtiff.lookup import RowLookup
-from acqstream.formats.ndtiff.pixels import StoredFrame
+from acqstream.formats.ndtiff.pixels import StoredFrame, is_raw, payload_bytes
 from acqstream.formats.ndtiff.read_ahead import read_ahead
-from acqstream.formats.ndtiff.row_columns import EntryColumns, entry_columns, key_columns
-from acqstream.formats.ndtiff.row_history import RowHistory
-from acqstream.formats.ndtiff.stack_files import StackFiles
+from acqstream.formats.ndtiff.stack_files import FrameBytes, StackFiles
 from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_json_object
 from acqstream.model.axes import Axes, AxisValue
 from acqstream.model.state import AcquisitionState
@@ -71,6 +69,28 @@ def open_readers(path: Path) -> list[NDTiffReader]:
 def _boundary_of(container: Path) -> Boundary:
     """Around a dataset that `acqstream.open` opens; `verify` and the views go by checksums, and note links."""
     return Boundary(container, follows=requested_links() is not False)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryColumns:
+    """Entries of an index, for views that take frames without their pixels.
+
+    numbers have dtype NUMBERS; stacks are the position in stack_names of each frame's file.
+    """
+
+    numbers: NDArray[np.void]
+    stacks: NDArray[np.int32]
+    stack_names: Sequence[str]
+
+    @property
+    def is_plain(self) -> NDArray[np.bool_]:
+        """Entries whose pixels are stored uncompressed."""
+        return is_raw(self.numbers["pixel_compression"])
+
+    @property
+    def payload_bytes(self) -> NDArray[np.int64]:
+        """Bytes of the pixels of each frame; -1 for an unknown pixel type."""
+        return payload_bytes(self.numbers)
 
 
 class NDTiffReader:
@@ -209,12 +229,15 @@ class NDTiffReader:
     def key_columns(self, rows: range) -> dict[str, KeyColumn]:
         """The axes of consecutive rows, as columns."""
         with self._lock:
-            return key_columns(self._table, rows)
+            columns = self._table.axes.items()
+            return {name: KeyColumn(*column.numbered(rows.start, rows.stop)) for name, column in columns}
 
     def entry_columns(self, rows: range | NDArray[np.int64]) -> EntryColumns:
-        """Places of the frames in these rows, as columns."""
+        """Places of the frames in these rows, as columns; a copy."""
+        chosen = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
         with self._lock:
-            return entry_columns(self._table, rows)
+            numbers: NDArray[np.void] = self._table.all_numbers[chosen].copy()
+            return EntryColumns(numbers, self._table.all_stacks[chosen].copy(), tuple(self._table.stack_names))
 
     def stack_file(self, name: str) -> tuple[ReadFile, ByteOrder]:
         """A stack file and its byte order. Raises CorruptDataset if it is missing or no TIFF file."""

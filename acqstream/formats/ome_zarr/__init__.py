@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from acqstream.formats.chunk_format import ChunkFormat
-from acqstream.formats.ome_zarr.check import check
+from acqstream.formats.ome_zarr.foreign import check, detect, folder_of, open_array
 from acqstream.formats.ome_zarr.layout import create_layout, max_encode_memory
-from acqstream.formats.ome_zarr.opening import detect, folder_of, open_readers
-from acqstream.formats.ome_zarr.options import OmeZarrOptions, parse_options
-from acqstream.formats.ome_zarr.plan import plan
+from acqstream.formats.ome_zarr.plan import OmeZarrOptions, parse_options, plan
 
 FORMAT: ChunkFormat[OmeZarrOptions] = ChunkFormat(
     name="ome-zarr",
@@ -17,7 +15,7 @@ FORMAT: ChunkFormat[OmeZarrOptions] = ChunkFormat(
     grows=True,
     detect=detect,
     folder=folder_of,
-    open=open_readers,
+    open=open_array,
     parse_options=parse_options,
     plan=plan,
     layout=create_layout,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset
-from acqstream.formats.ome_zarr.shard_index import MISSING, Extents, IndexCodec
+from acqstream.formats.ome_zarr.codec import MISSING, Extents, IndexCodec
 from acqstream.formats.ome_zarr.zarr_array import Position, ZarrArray
 from acqstream.storage.stores.store import Store
 

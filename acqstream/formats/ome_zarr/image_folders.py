@@ -1,4 +1,8 @@
-"""The folders of the images of a container: numbered, or the fields of wells. Pure."""
+"""Axes of an OME-Zarr image, and the folders of the images of a container: numbered, or the fields of wells. Pure.
+
+Source: OME-NGFF 0.5, "axes": at most one time and one channel axis, then two or three of space, in this order. Along
+the other axes of an array images are separate.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,39 @@ from functools import cached_property
 
 from acqstream.arrays.array_spec import Position
 from acqstream.errors import ConfigError
-from acqstream.formats.ome_zarr.axes import image_number, member_of
-from acqstream.model.axes import POSITION
+from acqstream.formats.array_members import member_number, number_after, numbered_member, numbering_of
+from acqstream.formats.level_plan import PLANE
+from acqstream.model.axes import POSITION, TIME, Z
+
+CHANNEL = "channel"
+SAMPLE = "c"  # colour samples of RGB
+_NAMES = {TIME: ("t", "time"), CHANNEL: ("c", "channel"), SAMPLE: ("c", "channel")}
+
+
+@dataclass(frozen=True, slots=True)
+class ImageAxis:
+    """An axis as the metadata have it."""
+
+    name: str
+    type: str
+
+
+def split_axes(axes: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The axes along which images are separate, slowest first, and those of an image.
+
+    Colour samples take the place of channels; a channel axis beside them separates images. Raises ConfigError for an
+    array without y or x.
+    """
+    if not set(PLANE) <= set(axes) or len(set(axes)) < len(axes):
+        raise ConfigError(f"OME-Zarr needs an array with axes y and x, each once, not {tuple(axes)}")
+    channel = SAMPLE if SAMPLE in axes else CHANNEL
+    image = tuple(name for name in (TIME, channel, Z, *PLANE) if name in axes)
+    return tuple(name for name in axes if name not in image), image
+
+
+def image_axis(name: str) -> ImageAxis:
+    """The axis of an image in the words of the format."""
+    return ImageAxis(*_NAMES.get(name, (name, "space")))
 
 
 @dataclass(frozen=True)
@@ -32,24 +67,25 @@ class ImageFolders:
             return ()
         well = self.well(member)
         if not well:
-            return (str(image_number(member, self.planned)),)
+            return (str(_number(member, self.planned)),)
         others = self._without_position(member)
-        field = image_number((self._ranks[member[self._at]], *others), (0, *self._others))
+        field = _number((self._ranks[member[self._at]], *others), (0, *self._others))
         return (*well.split("/"), str(field))
 
     def member(self, parts: Sequence[str]) -> Position | None:
         """The inverse of `parts`; None for other folders."""
         if not parts:
             return None if self.axes else ()
-        if not (self.axes and parts[-1].isascii() and parts[-1].isdecimal() and len(parts[-1]) < 20):
+        number = number_after("", parts[-1])
+        if number is None or not self.axes:
             return None
         if len(parts) == 1:
-            found: Position = member_of(int(parts[0]), self.planned)
+            found: Position = _member(number, self.planned)
         elif not self.wells:
             return None
         else:
             positions = self._positions.get("/".join(parts[:-1]), ())
-            rank, *others = member_of(int(parts[-1]), (0, *self._others))
+            rank, *others = _member(number, (0, *self._others))
             if rank >= len(positions):
                 return None
             found = (*others[: self._at], positions[rank], *others[self._at :])
@@ -106,6 +142,14 @@ class ImageFolders:
             for rank, position in enumerate(positions):
                 ranks[position] = rank
         return ranks
+
+
+def _number(member: Sequence[int], sizes: Sequence[int]) -> int:
+    return member_number(member, sizes, numbering_of(sizes))
+
+
+def _member(number: int, sizes: Sequence[int]) -> Position:
+    return numbered_member(number, sizes, numbering_of(sizes))
 
 
 def has_fields(axes: Sequence[str], planned: Sequence[int]) -> bool:

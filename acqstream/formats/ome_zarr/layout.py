@@ -22,21 +22,101 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import ConfigError, CorruptDataset, DatasetExists
+from acqstream.formats.array_members import MAX_MEMBERS, has_too_many, member_part
+from acqstream.formats.array_note import note_of_array, note_of_level, read_array, read_level
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, InPlace, Plan
-from acqstream.formats.ome_zarr import documents as docs
-from acqstream.formats.ome_zarr.axes import image_axis
-from acqstream.formats.ome_zarr.codec import ChunkCodecs
-from acqstream.formats.ome_zarr.image_folders import ImageFolders, has_fields
-from acqstream.formats.ome_zarr.notes import KEY, Note, has_note, note_to_json, parse_note
-from acqstream.formats.ome_zarr.options import OmeZarrOptions
-from acqstream.formats.ome_zarr.plan import has_too_many
-from acqstream.formats.ome_zarr.shard_index import MISSING, IndexCodec
-from acqstream.formats.ome_zarr.wells import planned_wells, plate_metadata, well_metadata
+from acqstream.formats.ome_zarr import metadata as docs
+from acqstream.formats.ome_zarr.codec import MISSING, ChunkCodecs, IndexCodec
+from acqstream.formats.ome_zarr.image_folders import ImageFolders, has_fields, image_axis, split_axes
+from acqstream.formats.ome_zarr.metadata import is_well, planned_wells, plate_metadata, well_metadata
+from acqstream.formats.ome_zarr.plan import OmeZarrOptions, parse_options
 from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
-from acqstream.formats.ome_zarr.zarr_json import array_document, parse_array
+from acqstream.formats.ome_zarr.zarr_json import DTYPES, MAX_NDIM, array_document, parse_array
 from acqstream.model.axes import POSITION
+from acqstream.model.fields import Fields
 from acqstream.storage.files.small_file import parse_fields
 from acqstream.storage.stores.store import Capability
+
+KEY = "acqstream"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """levels: the finest first, as announced, without chunks. folders are those of the images. options are those of the
+    writer.
+    """
+
+    levels: tuple[ArraySpec, ...]
+    folders: ImageFolders
+    options: OmeZarrOptions
+    complete: bool
+
+
+def note_to_json(note: Note) -> dict[str, Any]:
+    """The note as it stands in zarr.json."""
+    full = note.levels[0]
+    return {
+        "format": "acqstream-ome-zarr",
+        "version": _VERSION,
+        "complete": note.complete,
+        "dtype": full.dtype.name,
+        **note_of_array(full),
+        "planned": [*note.folders.planned],
+        **({"wells": [*note.folders.wells]} if note.folders.wells else {}),
+        "options": note.options.to_json(),
+        "levels": [note_of_level(level) for level in note.levels],
+    }
+
+
+def has_note(attributes: object) -> bool:
+    """Return True if these attributes of a group have a note of ours."""
+    note = attributes.get(KEY) if isinstance(attributes, dict) else None
+    return isinstance(note, dict) and note.get("format") == "acqstream-ome-zarr"
+
+
+def parse_note(attributes: Fields) -> Note:
+    """The note in the attributes of a group. Raises the error of `attributes` for a damaged one."""
+    fields = attributes.child(KEY)
+    if (fields.text("format"), fields.integer("version")) != ("acqstream-ome-zarr", _VERSION):
+        raise fields.wrong("version", f"{_VERSION}, and format acqstream-ome-zarr")
+    axes = fields.texts("axes")
+    if len(axes) > MAX_NDIM:
+        raise fields.wrong("axes", f"at most {MAX_NDIM}")
+    if fields.text("dtype") not in DTYPES:
+        raise fields.wrong("dtype", f"one of {', '.join(DTYPES)}")
+    try:
+        members, image = split_axes(axes)
+        options = parse_options(fields.mapping("options"))
+    except ConfigError as error:
+        raise fields.wrong("axes", f"those of an image, with options of acqstream ({error})") from error
+    if axes != (*members, *image):
+        raise fields.wrong("axes", "those of separate images first")
+    array = read_array(fields, axes, np.dtype(fields.text("dtype")))
+    levels = tuple(_noted_level(level, array, len(members)) for level in fields.children("levels"))
+    if not levels:
+        raise fields.wrong("levels", "one level at least")
+    return Note(
+        levels=levels,
+        folders=_noted_folders(fields, members),
+        options=options,
+        complete=fields.flag("complete"),
+    )
+
+
+def _noted_folders(fields: Fields, members: tuple[str, ...]) -> ImageFolders:
+    planned = fields.integers("planned", len(members))
+    wells = fields.texts("wells") if "wells" in fields else ()
+    if wells and not (has_fields(members, planned) and len(wells) <= MAX_MEMBERS and all(map(is_well, wells))):
+        raise fields.wrong("wells", 'paths such as "A/1", one for each position')
+    return ImageFolders(members, planned, wells)
+
+
+def _noted_level(level: Fields, array: ArraySpec, members: int) -> ArraySpec:
+    found = read_level(level, array)
+    if has_too_many(found.shape[:members]):
+        raise level.wrong("shape", "at most a million images")
+    return found
 
 
 @dataclass(frozen=True)
@@ -199,7 +279,7 @@ class OmeZarrLayout(ChunkLayout):
         if not self.plan.member_axes or self.folders.wells:
             return {}
         images = sorted((int(self.folders.parts(member)[0]), member) for member in self.plan.members())
-        part = _part(self.plan.full, len(self.plan.member_axes))
+        part = member_part(self.plan.full, len(self.plan.member_axes))
         return {
             f"{docs.SERIES_FOLDER}/{docs.XML_NAME}": docs.ome_xml(
                 [(image_name(self.plan, member), part) for _, member in images]
@@ -242,13 +322,13 @@ class OmeZarrLayout(ChunkLayout):
     def check_growth(self, shape: Sequence[int]) -> None:
         """See ChunkLayout."""
         members = len(self.plan.member_axes)
-        if has_too_many(shape, members):
+        if has_too_many(shape[:members]):
             raise ConfigError(f"OME-Zarr: {', '.join(self.plan.member_axes)} of {tuple(shape)} are too many images")
         self.folders.check(shape[:members])
 
     def image_level(self, level: ArraySpec) -> ArraySpec:
         """A level without the axes that separate images."""
-        return _part(level, len(self.plan.member_axes))
+        return member_part(level, len(self.plan.member_axes))
 
     def codecs(self, level: int) -> ChunkCodecs:
         """The codecs of a chunk of an image."""
@@ -258,7 +338,7 @@ class OmeZarrLayout(ChunkLayout):
 
     def array(self, level: int) -> ZarrArray:
         """A level of an image."""
-        spec = _part(self.plan.levels[level], len(self.plan.member_axes))
+        spec = member_part(self.plan.levels[level], len(self.plan.member_axes))
         return ZarrArray(
             shape=spec.shape,
             codecs=self.codecs(level),
@@ -346,22 +426,6 @@ def _check_shards(own: ZarrArray, found: ZarrArray, where: str) -> None:
     if stored != expected:
         text = "has chunks of {} in shards of {}, expected {} in {}"
         raise CorruptDataset(text.format(*stored, *expected), path=where)
-
-
-def _part(spec: ArraySpec, members: int) -> ArraySpec:
-    """A level of an image: without the axes that separate images."""
-    return replace(
-        spec,
-        axes=spec.axes[members:],
-        shape=spec.shape[members:],
-        chunk_shape=spec.chunk_shape[members:],
-        block_shape=spec.block_shape[members:],
-        shard_shape=spec.shard_shape[members:],
-        factors=spec.factors[members:],
-        scale=spec.scale[members:],
-        units=spec.units[members:],
-        translation=spec.translation[members:],
-    )
 
 
 def _blocks_with(present: NDArray[np.bool_], position: Position, spec: ArraySpec) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""Cuts an array into chunks, shards and levels. Pure.
+"""Options of an OME-Zarr mirror, and how they cut an array into chunks, shards and levels. Pure.
 
 A shard holds complete planes, or parts of large ones, and several of them along one axis: z if an image has planes
 along it, else time. Raw chunks all have one length, so a shard's index is known beforehand and each of its planes is
@@ -8,18 +8,80 @@ written in place. A compressed shard is put complete.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError
+from acqstream.formats.array_members import MAX_MEMBERS, has_too_many
+from acqstream.formats.array_options import OptionReader
 from acqstream.formats.chunk_layout import Plan
-from acqstream.formats.ome_zarr.axes import PLANE, split_axes
-from acqstream.formats.ome_zarr.options import MAX_LEVELS, OmeZarrOptions
+from acqstream.formats.compression import ZARR_COMPRESSION, Compressor
+from acqstream.formats.level_plan import PLANE, chunk_shape, reduced_levels
+from acqstream.formats.ome_zarr.image_folders import split_axes
 from acqstream.formats.ome_zarr.zarr_json import DTYPES, MAX_CHUNK_BYTES
 from acqstream.model.axes import TIME, Z
 
-MAX_IMAGES = 1_000_000
+DEFAULT_CHUNKS = (1, 512, 512)
+DEFAULT_COMPRESSION = "blosc"
+_MAX_CHUNK_ITEMS = 2**28
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OmeZarrOptions:
+    """chunks: extents (z, y, x) of a chunk, the unit that viewers read. is_sharded: many chunks in one file.
+
+    levels: number of resolution levels; None: until a plane is one chunk. is_plate: positions are fields of the wells
+    that their names mean; False: never.
+    """
+
+    compression: Compressor
+    chunks: tuple[int, int, int] = DEFAULT_CHUNKS
+    is_sharded: bool = True
+    levels: int | None = None
+    is_plate: bool = True
+
+    @property
+    def is_raw(self) -> bool:
+        """True without a compressor."""
+        return self.compression.name == "none"
+
+    @property
+    def compressors(self) -> tuple[Compressor, ...]:
+        """The compressors of a chunk."""
+        return () if self.is_raw else (self.compression,)
+
+    def resumed(self, existing: OmeZarrOptions) -> OmeZarrOptions:
+        """These options with the compression of an existing container, unless the user named another one."""
+        return replace(self, compression=self.compression.resumed(existing.compression))
+
+    def to_json(self) -> dict[str, Any]:
+        """The options in our note."""
+        return {
+            "compression": self.compression.to_json(),
+            "chunks": [*self.chunks],
+            "shards": self.is_sharded,
+            "levels": "auto" if self.levels is None else self.levels,
+            "plate": self.is_plate,
+        }
+
+
+def parse_options(given: Mapping[str, object]) -> OmeZarrOptions:
+    """From what a user wrote, e.g. {"compression": "zstd", "chunks": [1, 256, 256], "shards": false, "levels": 1}.
+
+    Raises ConfigError naming the option and what was expected.
+    """
+    options = OptionReader("OME-Zarr", given, ("compression", "chunks", "shards", "levels", "plate"))
+    return OmeZarrOptions(
+        compression=ZARR_COMPRESSION.parse(given.get("compression", DEFAULT_COMPRESSION)),
+        chunks=options.chunks(max_items=_MAX_CHUNK_ITEMS) or DEFAULT_CHUNKS,
+        is_sharded=options.flag("shards"),
+        levels=options.levels(),
+        is_plate=options.flag("plate"),
+    )
+
+
 MAX_RAW_SHARD_BYTES = 512 * 2**20
 MAX_COMPRESSED_SHARD_BYTES = 64 * 2**20  # it is in memory until it is complete
 MAX_SHARD_PLANE_BYTES = 16 * 2**20  # of pixels: a tile of a mosaic meets few shards, and all of them are in memory
@@ -37,45 +99,21 @@ def plan(array: ArraySpec, options: OmeZarrOptions) -> Plan:
         raise ConfigError(f"OME-Zarr: dtype {array.dtype} cannot be stored, only {', '.join(DTYPES)}")
     members, image = split_axes(array.axes)
     full = array.ordered((*members, *image))
-    if has_too_many(full.shape, len(members)):
-        raise ConfigError(f"OME-Zarr: {', '.join(members)} of {full.shape} are more than {MAX_IMAGES:,} images")
-    levels = [full]
-    while _needs_another(levels[-1], len(levels), options):
-        factors = tuple(
-            factor * (2 if name in PLANE and size > 1 else 1)
-            for name, factor, size in zip(full.axes, levels[-1].factors, levels[-1].shape, strict=True)
-        )
-        if factors == levels[-1].factors:
-            break
-        levels.append(full.reduced(factors))
+    if has_too_many(full.shape[: len(members)]):
+        raise ConfigError(f"OME-Zarr: {', '.join(members)} of {full.shape} are more than {MAX_MEMBERS:,} images")
+    _, height, width = options.chunks
+    levels = reduced_levels(full, options.levels, (height, width))
     sides = _shard_sides(full, _chunk_shape(full, options))
     depth = _depth(full, options, sides)  # equal in all levels, so that their shards end at the same plane
     return Plan(levels=tuple(_cut(level, options, sides, depth) for level in levels), member_axes=members)
 
 
-def has_too_many(shape: Sequence[int], members: int) -> bool:
-    """Return True if there would be more than MAX_IMAGES; a size that is not known counts as 1."""
-    return math.prod(max(1, size) for size in shape[:members]) > MAX_IMAGES
-
-
-def _needs_another(last: ArraySpec, count: int, options: OmeZarrOptions) -> bool:
-    if options.levels is not None:
-        return count < options.levels
-    sides = zip(last.shape[-2:], options.chunks[-2:], strict=True)
-    return count < MAX_LEVELS and any(size > chunk for size, chunk in sides)
-
-
 def _chunk_shape(level: ArraySpec, options: OmeZarrOptions) -> dict[str, int]:
     """The chunk of a level by axis, never larger than the level where its size is known."""
-    chunk = dict.fromkeys(level.axes, 1)
-    sizes = dict(zip(level.axes, level.shape, strict=True))
-    for name, size in zip((Z, *PLANE), options.chunks, strict=True):
-        if name in chunk:
-            chunk[name] = min(size, sizes[name]) if sizes[name] else size
-    if math.prod(chunk.values()) * level.dtype.itemsize > MAX_CHUNK_BYTES:
-        shape = tuple(chunk.values())
+    shape = chunk_shape(level, dict(zip((Z, *PLANE), options.chunks, strict=True)))
+    if math.prod(shape) * level.dtype.itemsize > MAX_CHUNK_BYTES:
         raise ConfigError(f"OME-Zarr chunks of {shape} of {level.dtype} have more than {MAX_CHUNK_BYTES} bytes")
-    return chunk
+    return dict(zip(level.axes, shape, strict=True))
 
 
 def _shard_sides(full: ArraySpec, chunk: dict[str, int]) -> dict[str, int]:

@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from acqstream.formats.ome_zarr.codec import ChunkCodecs
-from acqstream.formats.ome_zarr.shard_index import IndexCodec
+from acqstream.formats.ome_zarr.codec import ChunkCodecs, IndexCodec
 
 Position = tuple[int, ...]
 

@@ -1,17 +1,23 @@
-"""`zarr.json` of an array. Source: Zarr v3 core, "Array metadata", and codec `sharding_indexed`."""
+"""`zarr.json` of an array, and `.zarray` of Zarr v2, which OME-Zarr 0.4 and older has and which is only read. Pure.
+
+Sources: Zarr v3 core, "Array metadata", and codec `sharding_indexed`; Zarr v2, "Arrays".
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 
 from acqstream.errors import UnsupportedFeature
-from acqstream.formats.ome_zarr.codec import ChunkCodecs, known_sizes
-from acqstream.formats.ome_zarr.compression import Compressor, read_compressor
-from acqstream.formats.ome_zarr.shard_index import IndexCodec
+from acqstream.formats.compression import ZARR_CODECS, ZARR_COMPRESSION, ZARR_V2_CODECS, Compressor
+from acqstream.formats.ome_zarr.codec import ChunkCodecs, IndexCodec, known_sizes
 from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
 from acqstream.model.fields import Fields
 from acqstream.storage.files.small_file import parse_fields
@@ -62,7 +68,7 @@ def array_document(array: ZarrArray) -> dict[str, Any]:
     endian: dict[str, Any] = {"name": "bytes"}
     if item_bytes > 1:
         endian["configuration"] = {"endian": "big" if array.codecs.dtype.byteorder == ">" else "little"}
-    codecs = [endian, *(compressor.to_json(item_bytes) for compressor in array.codecs.compressors)]
+    codecs = [endian, *(_codec_json(one, item_bytes) for one in array.codecs.compressors)]
     if array.shard_shape:
         index_codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
         configuration = {"chunk_shape": [*array.chunk_shape], "codecs": codecs, "index_codecs": index_codecs}
@@ -108,6 +114,25 @@ def parse_array(content: bytes, where: str) -> ZarrArray:
         dimension_names=_dimension_names(fields, len(shape)) if names is not None else ("",) * len(shape),
         attributes=fields.mapping("attributes"),
     )
+
+
+def read_compressor(
+    name: str, configuration: Mapping[str, Any], where: str, known: tuple[str, ...] = ZARR_CODECS
+) -> Compressor:
+    """A codec of an array that is read. Raises UnsupportedFeature for one that is not among the known ones."""
+    if name not in known:
+        raise UnsupportedFeature(f"{where}: codec {name!r:.60}; acqstream decodes {', '.join(known)}")
+    return ZARR_COMPRESSION.compressor(name, dict(configuration))
+
+
+def _codec_json(compressor: Compressor, item_bytes: int) -> dict[str, Any]:
+    """A codec as it stands in `zarr.json`. Each `configuration` is written with all its keys."""
+    configuration = dict(compressor.parameters)
+    if compressor.name == "blosc":
+        configuration["typesize"] = item_bytes
+    if compressor.name == "zstd":
+        configuration["checksum"] = False
+    return {"name": compressor.name, "configuration": configuration}
 
 
 def _check_members(fields: Fields, where: str) -> None:
@@ -262,3 +287,84 @@ def _byte_order(configuration: Fields, item_bytes: int) -> Literal["<", ">"]:
     if configuration.text("endian") not in ("little", "big"):
         raise configuration.wrong("endian", "little or big")
     return "<" if configuration.text("endian") == "little" else ">"
+
+
+_V2_NAME = ".zarray"
+_MAX_V2_EXTENT = 2**63 - 1
+_V2_DTYPE = re.compile(r"[<>|][biufc](1|2|4|8|16)")
+_NOT_FINITE: Mapping[str, float] = MappingProxyType({"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf})
+
+
+def parse_array_v2(content: bytes, where: str) -> ZarrArray:
+    """The array that a `.zarray` describes. Raises CorruptDataset, UnsupportedFeature that name `where`."""
+    fields = parse_fields(content, where, max_integer=_MAX_V2_EXTENT)
+    if fields.integer("zarr_format") != 2:
+        raise fields.wrong("zarr_format", "2")
+    shape = fields.integers("shape")
+    if len(shape) > MAX_NDIM or math.prod(shape) > _MAX_V2_EXTENT:
+        raise fields.wrong("shape", f"at most {MAX_NDIM} axes and 2^63 - 1 items")
+    dtype = _v2_dtype(fields, where)
+    chunk_shape = fields.integers("chunks", len(shape), minimum=1)
+    if math.prod(chunk_shape) * dtype.itemsize > MAX_CHUNK_BYTES:
+        text = f"chunks of {chunk_shape} of {dtype}, at most {MAX_CHUNK_BYTES} bytes can be read"
+        raise UnsupportedFeature(f"{where}: {text}")
+    if fields.values.get("filters"):
+        raise UnsupportedFeature(f"{where}: filters")
+    compressor = _v2_compressor(fields, where)
+    # Order F: the last axis of the array is the first stored one.
+    order = tuple(reversed(range(len(shape)))) if fields.choice("order", ("C", "F")) == "F" and len(shape) > 1 else ()
+    separator = fields.text("dimension_separator", ".")
+    if separator not in ("/", "."):
+        raise fields.wrong("dimension_separator", "/ or .")
+    return ZarrArray(
+        shape=shape,
+        codecs=ChunkCodecs(chunk_shape, dtype, compressor, order),
+        keys=KeyEncoding(False, "/" if separator == "/" else "."),
+        fill=_v2_fill(fields, dtype.newbyteorder("=")),
+        dimension_names=("",) * len(shape),
+    )
+
+
+def _v2_dtype(fields: Fields, where: str) -> np.dtype[np.generic]:
+    """With the stored byte order."""
+    text = fields.values.get("dtype")
+    if isinstance(text, str) and _V2_DTYPE.fullmatch(text):
+        try:
+            dtype = np.dtype(text)
+        except TypeError as error:
+            raise UnsupportedFeature(f"{where}: dtype {text!r:.60}") from error
+        if dtype.name in DTYPES:
+            return dtype
+    raise UnsupportedFeature(f"{where}: dtype {text!r:.60}; acqstream reads {', '.join(DTYPES)}")
+
+
+def _v2_compressor(fields: Fields, where: str) -> tuple[Compressor, ...]:
+    if fields.values.get("compressor") is None:
+        return ()
+    values = fields.child("compressor")
+    return (read_compressor(values.text("id"), {}, where, ZARR_V2_CODECS),)
+
+
+def _v2_fill(fields: Fields, dtype: np.dtype[np.generic]) -> Any:
+    """The fill value as an item; null, for none, is 0."""
+    value = fields.values.get("fill_value")
+    if value is None:
+        return dtype.type(0)
+    try:
+        if dtype.kind == "c" and isinstance(value, list) and len(value) == 2:
+            return dtype.type(complex(*(_v2_number(part, dtype) for part in value)))
+        return np.array(_v2_number(value, dtype), dtype)[()]
+    except (TypeError, ValueError, OverflowError, binascii.Error) as error:
+        raise fields.wrong("fill_value", f"an item of {dtype}") from error
+
+
+def _v2_number(value: object, dtype: np.dtype[np.generic]) -> Any:
+    if isinstance(value, str):
+        if dtype.kind in "fc" and value in _NOT_FINITE:
+            return _NOT_FINITE[value]
+        return np.frombuffer(base64.b64decode(value, validate=True), dtype, 1)[0]
+    if isinstance(value, bool) and dtype.kind == "b":
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float) or (dtype.kind in "iub" and value != int(value)):
+        raise TypeError(f"{value!r:.60} is not an item of {dtype}")
+    return int(value) if dtype.kind in "iub" else value

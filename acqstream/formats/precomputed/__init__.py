@@ -8,11 +8,10 @@ Publish point: `info` of each volume, then the shapes in `acqstream-volume.json`
 from __future__ import annotations
 
 from acqstream.formats.chunk_format import ChunkFormat
-from acqstream.formats.precomputed.check import check
+from acqstream.formats.precomputed.foreign import check, detect, folder_of, open_array
 from acqstream.formats.precomputed.layout import plan
-from acqstream.formats.precomputed.layout_choice import create_layout, max_encode_memory
-from acqstream.formats.precomputed.opening import detect, folder_of, open_readers
-from acqstream.formats.precomputed.options import PrecomputedOptions, parse_options
+from acqstream.formats.precomputed.metadata import PrecomputedOptions, parse_options
+from acqstream.formats.precomputed.shard_layout import create_layout, max_encode_memory
 
 FORMAT: ChunkFormat[PrecomputedOptions] = ChunkFormat(
     name="precomputed",
@@ -22,7 +21,7 @@ FORMAT: ChunkFormat[PrecomputedOptions] = ChunkFormat(
     grows=True,
     detect=detect,
     folder=folder_of,
-    open=open_readers,
+    open=open_array,
     parse_options=parse_options,
     plan=plan,
     layout=create_layout,

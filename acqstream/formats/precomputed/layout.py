@@ -8,6 +8,7 @@ and no chunk is cut without one. So the name of a chunk never changes. Otherwise
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,27 +20,147 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.codecs.images import JPEG_CHANNELS, MAX_JPEG_SIDE, PNG_CHANNELS, load_pillow
 from acqstream.errors import ConfigError, DatasetExists, UnsupportedFeature
+from acqstream.formats.array_members import has_too_many
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, Plan
-from acqstream.formats.precomputed import compressed_segmentation
-from acqstream.formats.precomputed.chunk_files import chunk_name, parse_chunk_name
-from acqstream.formats.precomputed.codec import JPEG_DTYPES, PNG_DTYPES, decode_chunk, encode_chunk, max_chunk_bytes
-from acqstream.formats.precomputed.documents import block_of, scale_folder, volume_info
-from acqstream.formats.precomputed.info import INFO_NAME, MAX_CHUNK_BYTES, WRITTEN_DTYPES, encode_info
-from acqstream.formats.precomputed.members import (
+from acqstream.formats.level_plan import chunk_shape, reduced_levels
+from acqstream.formats.precomputed.codec import (
+    JPEG_DTYPES,
+    LABEL_DTYPES,
+    MAX_LABEL_VOXELS,
+    PNG_DTYPES,
+    decode_chunk,
+    encode_chunk,
+    max_chunk_bytes,
+)
+from acqstream.formats.precomputed.metadata import (
     COMPONENT,
-    MAX_MEMBERS,
+    DEFAULT_QUALITY,
+    INFO_NAME,
+    MAX_CHUNK_BYTES,
+    NOTE_NAME,
+    WRITTEN_DTYPES,
+    ContainerNote,
+    Encoding,
+    PrecomputedOptions,
+    Scale,
+    VolumeInfo,
+    encode_info,
+    encode_note,
+    is_note,
     is_single,
     member_count,
     member_folder,
-    member_total,
     parse_member_folder,
+    parse_note,
     stored_axes,
 )
-from acqstream.formats.precomputed.notes import NOTE_NAME, ContainerNote, encode_note, is_note, parse_note
-from acqstream.formats.precomputed.options import DEFAULT_QUALITY, MAX_LEVELS, Encoding, PrecomputedOptions
 from acqstream.formats.precomputed.shard_slots import ShardSlots
+from acqstream.formats.precomputed.sharding import Three
 
-_SMALLEST_LEVEL = 512  # pixels: without a count there are levels until a plane fits into this
+_RANGE = r"(-?[0-9]{1,20})-(-?[0-9]{1,20})"
+_NAME = re.compile(f"{_RANGE}_{_RANGE}_{_RANGE}")
+
+
+def chunk_name(starts: Sequence[int], ends: Sequence[int]) -> str:
+    """The name of the file with these voxels; items in the order x, y, z."""
+    return "_".join(f"{start}-{end}" for start, end in zip(starts, ends, strict=True))
+
+
+def parse_chunk_name(name: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Starts and ends in a name; None if it is not that of a chunk."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    numbers = [*map(int, found.groups())]
+    starts, ends = tuple(numbers[::2]), tuple(numbers[1::2])
+    return (starts, ends) if chunk_name(starts, ends) == name else None
+
+
+NM_PER_UNIT = {"nm": 1.0, "um": 1e3, "µm": 1e3, "μm": 1e3, "mm": 1e6, "cm": 1e7, "m": 1e9, "angstrom": 0.1}
+NM_PER_UNIT |= {"nanometer": 1.0, "micrometer": 1e3, "micron": 1e3, "millimeter": 1e6, "meter": 1e9}
+_BLOCK = 8  # voxels a side, of compressed segmentation
+
+
+def scale_folder(level: int) -> str:
+    """The folder of a level in its volume, which is the scale's key. Resolutions may be known later than chunks."""
+    return f"s{level}"
+
+
+def block_of(level: ArraySpec) -> tuple[int, int, int]:
+    """Blocks (z, y, x) of compressed segmentation, not larger than a chunk."""
+    z, y, x = (min(_BLOCK, side) for side in level.chunk_shape[-3:])
+    return z, y, x
+
+
+def announced_depth(size: int, step: int, depth: int) -> int:
+    """The size along z that `info` states: `size`, with the remainder of its last chunk of `step` planes.
+
+    depth is the size at which the last chunk is cut, 0 for none.
+    """
+    full = -(-size // step) * step
+    return min(full, depth) if size <= depth else full
+
+
+def volume_info(
+    levels: Sequence[ArraySpec], encoding: Encoding, depth: int, shards: Sequence[ShardSlots] = ()
+) -> VolumeInfo | None:
+    """The volume of each member; None while the full resolution has no items: no reader accepts a size of 0.
+
+    shards are those of each level; empty: a file for each chunk.
+    """
+    full = levels[0]
+    scales = []
+    for number, level in enumerate(levels):
+        if 0 in level.shape[member_count(level.axes) :]:
+            break
+        scale = _scale(number, level, encoding, depth)
+        scales.append(_in_shards(scale, shards[number], depth) if shards else scale)
+    if not scales:
+        return None
+    channels = full.shape[-4] if full.axes[-4:-3] == (COMPONENT,) else 1
+    kind = "segmentation" if encoding == "compressed_segmentation" else "image"
+    return VolumeInfo(kind, full.dtype.newbyteorder("="), channels, tuple(scales))
+
+
+def _scale(number: int, level: ArraySpec, encoding: Encoding, depth: int) -> Scale:
+    size, height, width = level.shape[-3:]
+    step = level.chunk_shape[-3]
+    return Scale(
+        key=scale_folder(number),
+        size=(width, height, announced_depth(size, step, depth)),
+        offset=(0, 0, 0),
+        resolution=_resolution(level),
+        chunk=_reversed(level.chunk_shape[-3:]),
+        encoding=encoding,
+        block=_reversed(block_of(level)),
+    )
+
+
+def _in_shards(scale: Scale, shards: ShardSlots, depth: int) -> Scale:
+    """The same scale; as deep as readers need it to find the ids of its chunks."""
+    x, y, z = scale.size
+    least = shards.min_depth * scale.chunk[2]
+    return replace(scale, size=(x, y, max(z, min(least, depth or least))), sharding=shards.sharding)
+
+
+def _resolution(level: ArraySpec) -> tuple[float, float, float]:
+    """Distances (x, y, z) in nm; 1 for each item of the full resolution along an axis without a known length."""
+    sides = zip(level.scale[-3:], level.units[-3:], level.factors[-3:], strict=True)
+    z, y, x = (_nanometers(scale, unit, factor) for scale, unit, factor in sides)
+    return x, y, z
+
+
+def _nanometers(scale: float, unit: str, factor: int) -> float:
+    size = scale * NM_PER_UNIT.get(unit, 0.0)
+    # Binary fractions of decimal distances (0.65 um) would make 650.0000000000001.
+    return float(f"{size:.12g}") if math.isfinite(size) and size > 0 else float(factor)
+
+
+def _reversed(values: Sequence[int]) -> Three:
+    z, y, x = values
+    return x, y, z
+
+
 _SPARE_BYTES = 65536
 _VOXEL_MEMORY = 160  # bytes that encoding a voxel as compressed segmentation takes at most, padding included
 
@@ -116,7 +237,7 @@ class PrecomputedLayout(ChunkLayout):
     def check_growth(self, shape: Sequence[int]) -> None:
         """See ChunkLayout."""
         axes, step = self.plan.full.axes, self.plan.full.chunk_shape[-3]
-        if member_total(axes, shape) > MAX_MEMBERS:
+        if has_too_many(shape[: self._leading]):
             raise ConfigError(f"precomputed: {axes} of {tuple(shape)} are more than a million volumes")
         again = "Rebuilt afterwards the mirror has all"
         if self.is_single and not is_single(axes, shape):
@@ -206,30 +327,20 @@ def plan(array: ArraySpec, options: PrecomputedOptions) -> Plan:
     if not {"y", "x"} <= set(array.axes) or len(set(array.axes)) < len(array.axes):
         raise ConfigError(f"precomputed needs an array with axes y and x, each once, not {array.axes}")
     full = array.ordered(stored_axes(array.axes))
-    if member_total(full.axes, full.shape) > MAX_MEMBERS:
+    if has_too_many(full.shape[: member_count(full.axes)]):
         raise ConfigError(f"precomputed: {full.axes} of {full.shape} are more than a million volumes")
-    levels = [full]
-    while _needs_another(levels[-1], len(levels), options):
-        last = levels[-1]
-        steps = (*(1 for _ in full.axes[:-2]), *(2 if size > 1 else 1 for size in last.shape[-2:]))
-        levels.append(full.reduced([factor * step for factor, step in zip(last.factors, steps, strict=True)]))
+    has_labels = options.encoding == "compressed_segmentation"
+    levels = reduced_levels(full, 1 if options.levels is None and has_labels else options.levels)  # means are no labels
     cut = tuple(replace(level, chunk_shape=_chunk_shape(level, options)) for level in levels)
     _check_encoding(cut[0], options)
     return Plan(levels=cut, member_axes=full.axes[: member_count(full.axes)])
 
 
-def _needs_another(last: ArraySpec, count: int, options: PrecomputedOptions) -> bool:
-    sides = last.shape[-2:]
-    if options.levels is not None:
-        return count < options.levels and max(sides) > 1
-    # Means of labels are not labels.
-    return options.encoding != "compressed_segmentation" and count < MAX_LEVELS and max(sides) > _SMALLEST_LEVEL
-
-
 def _chunk_shape(level: ArraySpec, options: PrecomputedOptions) -> tuple[int, ...]:
-    sides = (min(step, size) if size else step for step, size in zip(options.chunks, level.shape[-3:], strict=True))
-    leading = (max(1, size) if name == COMPONENT else 1 for name, size in zip(level.axes, level.shape, strict=True))
-    return (*[*leading][:-3], *sides)
+    sides = dict(zip(level.axes[-3:], options.chunks, strict=True))
+    if COMPONENT in level.axes:
+        sides[COMPONENT] = max(1, level.shape[level.axes.index(COMPONENT)])
+    return chunk_shape(level, sides)
 
 
 def _check_encoding(full: ArraySpec, options: PrecomputedOptions) -> None:
@@ -245,9 +356,9 @@ def _check_encoding(full: ArraySpec, options: PrecomputedOptions) -> None:
     if options.encoding == "jpeg":
         _check_jpeg(full, name, channels)
     if options.encoding == "compressed_segmentation" and (
-        name not in compressed_segmentation.DTYPES or math.prod(chunk) > compressed_segmentation.MAX_CHUNK_VOXELS
+        name not in LABEL_DTYPES or math.prod(chunk) > MAX_LABEL_VOXELS
     ):
-        most = compressed_segmentation.MAX_CHUNK_VOXELS
+        most = MAX_LABEL_VOXELS
         raise ConfigError(
             f"precomputed: compressed_segmentation takes uint32 or uint64 in chunks of at most {most} voxels, "
             f"not {name} in chunks of {chunk}"

@@ -1,4 +1,4 @@
-"""The layout of a container of precomputed volumes whose chunks lie in shards. Pure.
+"""The layout of a container of precomputed volumes whose chunks lie in shards, and the choice of layouts. Pure.
 
 Ids of chunks depend on the size in `info`, so this states more planes than there are until ids no longer change; the
 note of the container has the planes that are stored. docs/decisions/039-sharded-precomputed.md says why.
@@ -18,13 +18,17 @@ from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.codecs import gzip
 from acqstream.errors import ConfigError
 from acqstream.formats.chunk_layout import Encoded, Plan
-from acqstream.formats.precomputed.documents import scale_folder, volume_info
-from acqstream.formats.precomputed.info import encode_info
-from acqstream.formats.precomputed.layout import PrecomputedLayout
-from acqstream.formats.precomputed.minishards import unpacked
-from acqstream.formats.precomputed.options import ShardOptions
+from acqstream.formats.precomputed.layout import PrecomputedLayout, encoding_memory, scale_folder, volume_info
+from acqstream.formats.precomputed.metadata import (
+    ContainerNote,
+    PrecomputedOptions,
+    ShardOptions,
+    encode_info,
+    is_single,
+    member_count,
+)
 from acqstream.formats.precomputed.shard_slots import MAX_SLOTS, MAX_Z_BITS, ShardSlots, free_z_bits
-from acqstream.formats.precomputed.sharding import Sharding, id_bits
+from acqstream.formats.precomputed.sharding import Sharding, id_bits, unpacked
 from acqstream.storage.stores.shard_index import ShardIndex
 from acqstream.storage.stores.store import Capability
 
@@ -181,3 +185,25 @@ def _sharding(level: ArraySpec, bits: int, options: ShardOptions) -> Sharding:
         "data_encoding": options.data_encoding,
     }
     return Sharding(preshift_bits=preshift, minishard_bits=minishard, shard_bits=shard, **given)
+
+
+def create_layout(plan: Plan, options: PrecomputedOptions) -> PrecomputedLayout:
+    """The layout of a new container; plan is that of `plan`. Raises ConfigError for shards that are too small."""
+    full = plan.full
+    common = (plan, options.encoding, full.shape[-3], is_single(full.axes, full.shape))
+    if options.shards is None:
+        return PrecomputedLayout(*common, jpeg_quality=options.jpeg_quality)
+    return ShardedPrecomputedLayout(*common, choose_shards(plan, options.shards), options.jpeg_quality)
+
+
+def noted_layout(note: ContainerNote) -> PrecomputedLayout:
+    """The layout of an existing container."""
+    axes = note.levels[0].axes
+    plan = Plan(levels=note.levels, member_axes=axes[: member_count(axes)])
+    kind = ShardedPrecomputedLayout if note.shards else PrecomputedLayout
+    return kind(plan, note.encoding, note.depth, note.is_single, note.shards)
+
+
+def max_encode_memory(spec: ArraySpec, options: PrecomputedOptions) -> int:
+    """Bytes that encoding a chunk takes at most: its part inside the scale, and what encoding and packing need."""
+    return encoding_memory(spec, options) + max_packed_bytes(spec, options.shards)

@@ -15,9 +15,15 @@ from numpy.typing import NDArray
 
 from acqstream.codecs import gzip
 from acqstream.errors import CorruptDataset
-from acqstream.formats.precomputed.info import Three
-from acqstream.formats.precomputed.minishards import MinishardReader
-from acqstream.formats.precomputed.sharding import Sharding, cell_of, chunk_id, encode_minishard_index, id_bits
+from acqstream.formats.precomputed.sharding import (
+    MinishardReader,
+    Sharding,
+    Three,
+    cell_of,
+    chunk_id,
+    encode_minishard_index,
+    id_bits,
+)
 from acqstream.storage.stores.shard_index import MISSING, Extents
 from acqstream.storage.stores.store import Store
 

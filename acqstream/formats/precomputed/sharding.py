@@ -14,15 +14,17 @@ one before; starts of chunks, as differences to the end of the chunk before; siz
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.codecs import gzip
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.model.fields import Fields
+from acqstream.storage.stores.store import Store
 
 ENTRY_BYTES = 16  # of the shard index, one minishard
 MAX_INDEX_BYTES = 64 * 2**20  # of a minishard index, decoded or stored
@@ -32,6 +34,8 @@ _MASK64, _MASK32 = 2**64 - 1, 2**32 - 1
 _ENTRY = struct.Struct("<QQ")
 Hash = Literal["identity", "murmurhash3_x86_128"]
 Packing = Literal["raw", "gzip"]
+Three = tuple[int, int, int]
+"""x, y and z."""
 
 _PACKINGS: tuple[Packing, ...] = ("raw", "gzip")
 _Number = TypeVar("_Number", int, NDArray[np.uint64])
@@ -247,3 +251,76 @@ def _mixed(value: Any) -> Any:
     value = (value ^ value >> 16) * 0x85EBCA6B & _MASK32
     value = (value ^ value >> 13) * 0xC2B2AE35 & _MASK32
     return value ^ value >> 16
+
+
+_ENTRIES_AT_ONCE = 65536  # entries of a shard index, which may have 2^32
+
+
+@dataclass(frozen=True, slots=True)
+class MinishardReader:
+    """Reads shards by key, and remembers nothing. Methods raise CorruptDataset, StorageError."""
+
+    store: Store
+    sharding: Sharding
+
+    def find(self, key: str, minishard: int) -> MinishardIndex | None:
+        """The index of a minishard; None if it has no chunks, or there is no such shard."""
+        entry = self.store.get(key, minishard * ENTRY_BYTES, ENTRY_BYTES)
+        if entry is None:
+            return None
+        if len(entry) < ENTRY_BYTES:
+            raise self._short_index(key)
+        return self._index(key, *parse_entry(entry))
+
+    def all(self, key: str) -> Iterator[tuple[int, MinishardIndex]]:
+        """The minishards that have chunks, by number, with their indices."""
+        count, step = 1 << self.sharding.minishard_bits, _ENTRIES_AT_ONCE
+        for first in range(0, count, step):
+            length = ENTRY_BYTES * min(step, count - first)
+            data = self.store.get(key, first * ENTRY_BYTES, length)
+            if data is None:
+                return  # removed meanwhile
+            if len(data) < length:
+                raise self._short_index(key)
+            entries = parse_entries(data)
+            # An empty minishard starts where it ends.
+            for row in np.flatnonzero(entries[:, 0] != entries[:, 1]).tolist():
+                index = self._index(key, int(entries[row, 0]), int(entries[row, 1]))
+                if index is not None:
+                    yield first + row, index
+
+    def payload(self, key: str, start: int, size: int) -> bytes:
+        """`size` bytes from `start` on, which counts from the end of the shard index."""
+        return self._read(key, self.sharding.index_bytes + start, size, "a chunk")
+
+    def _index(self, key: str, start: int, end: int) -> MinishardIndex | None:
+        where, offset = f"{self.store.url}/{key}", self.sharding.index_bytes + start
+        if start == end:
+            return None
+        # Checked before the read, which takes so much memory.
+        if not 0 < end - start <= MAX_INDEX_BYTES:
+            text = f"a minishard index from {start} to {end}, expected 1 to {MAX_INDEX_BYTES} bytes"
+            raise CorruptDataset(text, path=where)
+        data = self._read(key, offset, end - start, "a minishard index")
+        if self.sharding.index_encoding == "gzip":
+            data = unpacked(data, MAX_INDEX_BYTES, where, offset)
+        return parse_minishard_index(data, where)
+
+    def _read(self, key: str, offset: int, size: int, what: str) -> bytes:
+        data = self.store.get(key, offset, size) if offset < 2**63 else b""  # no file is longer
+        if data is None or len(data) < size:
+            text = f"{what} of {size} bytes reaches beyond the end of the file"
+            raise CorruptDataset(text, path=f"{self.store.url}/{key}", offset=offset)
+        return data
+
+    def _short_index(self, key: str) -> CorruptDataset:
+        text = f"is shorter than its shard index of {self.sharding.index_bytes} bytes"
+        return CorruptDataset(text, path=f"{self.store.url}/{key}")
+
+
+def unpacked(data: bytes, max_bytes: int, where: str, offset: int) -> bytes:
+    """The content of gzip data. Raises CorruptDataset."""
+    try:
+        return gzip.decode_at_most(data, max_bytes)
+    except CorruptDataset as error:
+        raise CorruptDataset(str(error), path=where, offset=offset) from error

@@ -10,12 +10,9 @@ Publish point: the shapes in `acqstream-array.json`, the bounding box in `dataso
 from __future__ import annotations
 
 from acqstream.formats.chunk_format import ChunkFormat
-from acqstream.formats.wkw.check import check_container
+from acqstream.formats.wkw.foreign import check, container_of, is_wkw, open_array, resume_options
 from acqstream.formats.wkw.header import HEADER_BYTES
-from acqstream.formats.wkw.layout import create_layout, max_encode_memory, plan
-from acqstream.formats.wkw.opening import container_of, is_wkw, resume_options
-from acqstream.formats.wkw.options import WkwOptions, parse_options
-from acqstream.formats.wkw.reader import open_readers
+from acqstream.formats.wkw.layout import WkwOptions, create_layout, max_encode_memory, parse_options, plan
 
 FORMAT: ChunkFormat[WkwOptions] = ChunkFormat(
     name="wkw",
@@ -26,12 +23,12 @@ FORMAT: ChunkFormat[WkwOptions] = ChunkFormat(
     grows=True,
     detect=is_wkw,
     folder=container_of,
-    open=open_readers,
+    open=open_array,
     parse_options=parse_options,
     plan=plan,
     max_encode_memory=max_encode_memory,
     layout=create_layout,
-    check=check_container,
+    check=check,
     needs_distances=lambda _options: True,  # datasource-properties.json
     grows_picture=True,
     resume_options=resume_options,

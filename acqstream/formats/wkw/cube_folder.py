@@ -6,29 +6,34 @@ counts as empty.
 
 from __future__ import annotations
 
+import errno
 import itertools
+import re
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, FileMissing
-from acqstream.formats.wkw.block_order import BlockOrder, block_order, scatter_blocks
-from acqstream.formats.wkw.codec import decompress
-from acqstream.formats.wkw.cube_paths import Cube, cube_path
-from acqstream.formats.wkw.document_files import find_cubes
+from acqstream.formats.wkw.codec import BlockOrder, block_order, decompress, scatter_blocks
 from acqstream.formats.wkw.header import (
+    ENTRY_BYTES,
     HEADER_BYTES,
     HEADER_NAME,
     BlockType,
     Header,
     decode_header,
+    decode_positions,
     require_same_kind,
+    table_position,
 )
-from acqstream.formats.wkw.jump_table import ENTRY_BYTES, decode_positions, table_position
+from acqstream.formats.wkw.layout import X_NAME, Y_NAME, Z_NAME, Cube, cube_path
 from acqstream.storage.files.read_file import ReadFile
 from acqstream.storage.stores.data_path import ReadPlace
 
+_MOST_FOLDERS = 1024  # of which the headers are kept
 _PIECE_BYTES = 2**22  # of a piece that is read at once; at least one block
 
 
@@ -94,6 +99,36 @@ class CubeFolder:
         return found
 
 
+class CubeFolders:
+    """The folders of cubes that were read, kept while the metadata are read again; from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[ReadPlace, CubeFolder] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return CubeFolders, ()
+
+    def kept(self, path: ReadPlace) -> CubeFolder | None:
+        """A folder that was read before."""
+        with self._lock:
+            return self._kept.get(path)
+
+    def get(self, path: ReadPlace, expected: Header) -> CubeFolder:
+        """A folder whose header is of the expected kind. Raises CorruptDataset."""
+        folder = self.kept(path)
+        if folder is None:
+            folder = CubeFolder(path)
+            if replace(folder.header, data_offset=0) != replace(expected, data_offset=0):
+                text = f"tells of {folder.header}, the rest of the array is of {expected}"
+                raise CorruptDataset(text, path=str(path / HEADER_NAME))
+            with self._lock:
+                if len(self._kept) >= _MOST_FOLDERS:
+                    self._kept.clear()
+                self._kept[path] = folder
+        return folder
+
+
 def piece_shape_of(header: Header) -> tuple[int, int, int]:
     """(z, y, x) in voxels of the pieces that cubes of this kind are read in."""
     blocks = 1
@@ -144,3 +179,42 @@ def _read_compressed(file: ReadFile, header: Header, order: BlockOrder) -> NDArr
 
 def _as_blocks(memory: bytearray, header: Header) -> NDArray[np.generic]:
     return np.frombuffer(memory, header.dtype.newbyteorder("<")).reshape(-1, *header.block_shape)
+
+
+def find_cubes(folder: ReadPlace) -> Iterator[Cube]:
+    """The cube files of a folder; temporary files and whatever else lies there are passed over. In any order."""
+    for z, z_folder in _numbered(folder, Z_NAME):
+        for y, y_folder in _numbered(z_folder, Y_NAME):
+            for x, _ in _numbered(y_folder, X_NAME):
+                yield z, y, x
+
+
+def _numbered(folder: ReadPlace, pattern: re.Pattern[str]) -> Iterator[tuple[int, ReadPlace]]:
+    try:
+        names = folder.names()
+    except FileMissing as error:
+        if error.errno != errno.ENOTDIR:
+            raise
+        return  # a file with the name of a folder
+    for name in names:
+        if found := pattern.fullmatch(name):
+            yield int(found[1]), folder / name
+
+
+def cube_problems(file: ReadFile, header: Header) -> Iterator[tuple[str, int]]:
+    """What is wrong with the length and the jump table of a cube file: texts and offsets. Raises CorruptDataset."""
+    size = file.size()
+    if header.data_offset != header.first_block:
+        yield f"the first block lies at byte {header.data_offset}, expected {header.first_block}", 8
+    if header.block_type is BlockType.RAW:
+        if size != header.raw_file_bytes:
+            yield f"a raw cube of {size} bytes, expected {header.raw_file_bytes}", min(size, header.raw_file_bytes)
+        return
+    table = file.read(table_position(0), (header.block_count + 1) * ENTRY_BYTES)
+    if len(table) < (header.block_count + 1) * ENTRY_BYTES:
+        yield f"{size} bytes, which is less than the jump table takes: expected at least {header.first_block}", size
+        return
+    # Reading takes a longer file, and webKNOSSOS does not.
+    end = int(decode_positions(table, 0, header, size, str(file.path))[-1])
+    if end != size:
+        yield f"the last block ends at byte {end}, the file has {size}", table_position(header.block_count)

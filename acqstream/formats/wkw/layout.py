@@ -1,27 +1,35 @@
 """The layout of a WKW container: how an array is cut into cubes, and where each chunk lies. Pure.
 
 A raw chunk is a box of blocks of a cube, written in place; a compressed one is a complete cube file. The container has
-a folder for each dataset of webKNOSSOS, in it one for each layer, in it one for each magnification.
+a folder for each dataset of webKNOSSOS, in it one for each layer, in it one for each magnification, in it
+`z<k>/y<j>/x<i>.wkw` and `header.wkw` for all of them. Cube (k, j, i) covers x from i times the side of a cube on, and
+so on; a cube that holds nothing need not exist. `acqstream-stored.json` in the folder of a dataset that is being
+written says what our readers may read of it: a depth, in voxels of the level, by "level/layer" (numbers). It is gone
+when the array is complete. Source of paths: webknossos-wrap, format description version 1.
 """
 
 from __future__ import annotations
 
-import itertools
+import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import ConfigError, DatasetExists
+from acqstream.formats.array_options import OptionReader
 from acqstream.formats.chunk_layout import Encoded, InPlace, Plan
+from acqstream.formats.level_plan import reduced_levels
 from acqstream.formats.watermark_layout import ChunkPlace, Extent, Rows, WatermarkLayout
-from acqstream.formats.wkw.axes import CHANNEL, AxisRoles, Place, axis_roles, layer_names, wkw_axes
-from acqstream.formats.wkw.block_order import BlockOrder, block_order
+from acqstream.formats.wkw.axis_roles import CHANNEL, AxisRoles, Place, axis_roles, layer_names, wkw_axes
 from acqstream.formats.wkw.codec import (
+    BlockOrder,
+    block_order,
     decode_compressed,
     decode_raw,
     encode_compressed,
@@ -29,21 +37,119 @@ from acqstream.formats.wkw.codec import (
     largest_compressed_bytes,
     raw_runs,
 )
-from acqstream.formats.wkw.cube_paths import Cube, cube_path, parse_cube_path
-from acqstream.formats.wkw.datasource import PROPERTIES_NAME, encode_properties, unit_name
-from acqstream.formats.wkw.documents import cube_folder, dataset_properties, visible_extents
-from acqstream.formats.wkw.header import HEADER_NAME, MAX_VOXEL_BYTES, VOXEL_TYPES, BlockType, Header
-from acqstream.formats.wkw.magnification import coarser
-from acqstream.formats.wkw.notes import ARRAY_NAME, StoredArray, encode_array, parse_array
-from acqstream.formats.wkw.options import BLOCK_SIDE, MAX_LEVELS, WkwOptions
-from acqstream.formats.wkw.progress import STORED_NAME, encode_rows, parse_depths
+from acqstream.formats.wkw.header import (
+    HEADER_NAME,
+    MAX_SIDE,
+    MAX_VOXEL_BYTES,
+    MAX_VOXELS,
+    VOXEL_TYPES,
+    BlockType,
+    Header,
+)
+from acqstream.formats.wkw.metadata import (
+    ARRAY_NAME,
+    PROPERTIES_NAME,
+    StoredArray,
+    coarser,
+    cube_folder,
+    dataset_properties,
+    encode_array,
+    encode_properties,
+    is_power_of_two,
+    parse_array,
+    unit_name,
+    visible_extents,
+)
+from acqstream.storage.files.small_file import parse_fields
 from acqstream.storage.stores.store import Capability
+
+Cube = tuple[int, int, int]
+"""(z, y, x) number of a cube file along each axis."""
+
+_NUMBER = "(0|[1-9][0-9]{0,9})"
+Z_NAME = re.compile(f"z{_NUMBER}")
+Y_NAME = re.compile(f"y{_NUMBER}")
+X_NAME = re.compile(rf"x{_NUMBER}\.wkw")
+
+
+def cube_path(cube: Cube) -> str:
+    """Path of the file below its folder."""
+    z, y, x = cube
+    return f"z{z}/y{y}/x{x}.wkw"
+
+
+def parse_cube_path(path: str) -> Cube | None:
+    """The inverse of `cube_path`; None for any other path."""
+    found = re.fullmatch(f"{Z_NAME.pattern}/{Y_NAME.pattern}/{X_NAME.pattern}", path)
+    return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
+
+
+STORED_NAME = "acqstream-stored.json"
+
+_KEY = re.compile("([0-9]{1,9})/([0-9]{1,9})")
+
+
+def encode_rows(rows: Mapping[tuple[int, int], int], row_depths: Sequence[int]) -> bytes:
+    """The content of the file. rows: their number by (level, layer); row_depths: voxels of a row, by level."""
+    return json.dumps(
+        {f"{level}/{layer}": count * row_depths[level] for (level, layer), count in sorted(rows.items())}
+    ).encode()
+
+
+def parse_depths(content: bytes, path: str) -> dict[tuple[int, int], int]:
+    """Voxels by (level, layer). Raises CorruptDataset that names `path`."""
+    fields = parse_fields(content, path, max_integer=MAX_VOXELS)
+    depths = {}
+    for name in fields.values:
+        key = _KEY.fullmatch(name)
+        if key is None:
+            raise fields.wrong(name, "absent: fields are named level/layer")
+        depths[int(key[1]), int(key[2])] = fields.integer(name)
+    return depths
+
+
+BLOCK_SIDE = 32  # what webKNOSSOS streams; it shows no other
+Downsample = Literal["xyz", "xy"]
+
+_BLOCK_TYPES = {"raw": BlockType.RAW, "lz4": BlockType.LZ4, "lz4hc": BlockType.LZ4HC}
+_CUBE_SIDES = {BlockType.RAW: 0, BlockType.LZ4: 128, BlockType.LZ4HC: 128}
+
+
+@dataclass(frozen=True, slots=True)
+class WkwOptions:
+    """cube_side is in voxels; 0: it follows the volume. levels: how many, with the full resolution; None: as many as
+    make sense. downsample: the axes along which lower levels are reduced; z only once its steps are not larger than
+    those of the others.
+    """
+
+    block_type: BlockType = BlockType.RAW
+    cube_side: int = _CUBE_SIDES[BlockType.RAW]
+    levels: int | None = None
+    downsample: Downsample = "xyz"
+
+
+def parse_options(given: Mapping[str, object]) -> WkwOptions:
+    """From what a user wrote, e.g. {"compression": "lz4", "cube": 256, "levels": 1, "downsample": "xy"}.
+
+    Raises ConfigError naming the option and what was expected.
+    """
+    options = OptionReader("WKW", given, ("compression", "cube", "levels", "downsample"))
+    block_type = _BLOCK_TYPES[options.choice("compression", tuple(_BLOCK_TYPES))]
+    cube, largest = given.get("cube", BLOCK_SIDE), BLOCK_SIDE * MAX_SIDE
+    if type(cube) is not int or not is_power_of_two(cube) or not BLOCK_SIDE <= cube <= largest:
+        raise options.wrong("cube", f"a power of two from {BLOCK_SIDE} to {largest} voxels")
+    return WkwOptions(
+        block_type,
+        cube if "cube" in given else _CUBE_SIDES[block_type],
+        options.levels(),
+        options.choice("downsample", get_args(Downsample)),
+    )
+
 
 _LONG_RUN_BYTES = 2**20
 _MAX_CUBE_SIDE = 512  # of raw cubes, unless another side is asked for
 _OPEN_CUBE_SIDE = 128  # where the depth is not known yet
 _MAX_PLANE_CUBES = 1024
-_SMALLEST_LEVEL = 512  # pixels: without a count there are levels until a plane fits into this
 
 
 @dataclass(frozen=True)
@@ -283,12 +389,13 @@ def plan_levels(array: ArraySpec, options: WkwOptions) -> tuple[ArraySpec, ...]:
     if roles.has_too_many(full.shape):
         raise ConfigError(f"WKW: {', '.join(full.axes)} of {full.shape} are more than a million layers and datasets")
     header = header_for(full, options)
-    levels = [full]
-    for x, y, z in itertools.islice(coarser(_voxel_size(full, roles, options)), MAX_LEVELS - 1):
-        _, height, width = roles.extent(levels[-1].shape)
-        if max(height, width) <= _SMALLEST_LEVEL if options.levels is None else len(levels) >= options.levels:
-            break
-        levels.append(full.reduced((1,) * roles.depth + (z, y, x) + (1,) * roles.has_components))
+    magnifications = coarser(_voxel_size(full, roles, options))
+
+    def next_factors(_last: ArraySpec) -> tuple[int, ...]:
+        x, y, z = next(magnifications)
+        return (*(1 for _ in range(roles.depth)), z, y, x, *(1 for _ in range(roles.has_components)))
+
+    levels = reduced_levels(full, options.levels, next_factors=next_factors)
     block = (1,) * roles.depth + (header.block_side,) * 3 + ((header.channels,) if roles.has_components else ())
     return tuple(
         replace(

@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import quote
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.formats.ome_zarr.axes import CHANNEL, SAMPLE
-from acqstream.formats.ome_zarr.channels import omero_channels
+from acqstream.formats.ome_zarr.image_folders import CHANNEL, SAMPLE
+from acqstream.formats.ome_zarr.metadata import omero_channels
 from acqstream.model.axes import TIME, Z
 
 PUBLIC_CLIENT = "https://neuroglancer-demo.appspot.com/"

@@ -22,21 +22,19 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.chunk_layout import BESIDE, ChunkLayout, Encoded
-from acqstream.formats.n5.compression import Compression
+from acqstream.formats.compression import N5_COMPRESSION, ZARR_COMPRESSION
 from acqstream.formats.n5.layout import create_layout as create_n5
 from acqstream.formats.n5.layout import plan as plan_n5
-from acqstream.formats.n5.options import N5Options
-from acqstream.formats.ome_zarr.axes import split_axes
-from acqstream.formats.ome_zarr.compression import parse_option
+from acqstream.formats.n5.member_folders import N5Options
+from acqstream.formats.ome_zarr.image_folders import split_axes
 from acqstream.formats.ome_zarr.layout import create_layout as create_ome_zarr
-from acqstream.formats.ome_zarr.layout_v2 import create_layout_v2
-from acqstream.formats.ome_zarr.options import OmeZarrOptions
+from acqstream.formats.ome_zarr.metadata import find_wells, planned_wells
+from acqstream.formats.ome_zarr.plan import OmeZarrOptions
 from acqstream.formats.ome_zarr.plan import plan as plan_ome_zarr
-from acqstream.formats.ome_zarr.wells import find_wells, planned_wells
-from acqstream.formats.ome_zarr.xarray_layout import XarrayLayout, plan_for_xarray
+from acqstream.formats.ome_zarr.viewer_layouts import XarrayLayout, create_layout_v2, plan_for_xarray
 from acqstream.formats.precomputed.layout import plan as plan_precomputed
-from acqstream.formats.precomputed.layout_choice import create_layout as create_precomputed
-from acqstream.formats.precomputed.options import PrecomputedOptions
+from acqstream.formats.precomputed.metadata import PrecomputedOptions
+from acqstream.formats.precomputed.shard_layout import create_layout as create_precomputed
 from acqstream.frames.frame_pixels import Region
 from acqstream.model.axes import PICTURE_AXES, POSITION
 
@@ -132,7 +130,7 @@ def announce(
 
 def _zarr_options(cut: ChunkCut) -> OmeZarrOptions:
     return OmeZarrOptions(
-        compression=parse_option("none"),
+        compression=ZARR_COMPRESSION.parse("none"),
         chunks=(1, *cut.sides),
         is_sharded=False,
         levels=cut.n_levels,
@@ -153,7 +151,7 @@ def _ome_zarr_v2(array: ArraySpec, cut: ChunkCut) -> ChunkLayout:
 def _n5(array: ArraySpec, cut: ChunkCut) -> ChunkLayout:
     options = N5Options(
         layout="array",
-        compression=Compression.parse("raw"),
+        compression=N5_COMPRESSION.parse("raw"),
         blocks=(1, *cut.sides),
         levels=cut.n_levels,
         downsample="xy",

@@ -11,7 +11,7 @@ from typing import Any
 from acqstream.errors import AcqStreamError, CorruptDataset
 from acqstream.formats.ndtiff.completion import StateFile
 from acqstream.formats.registry import find_format
-from acqstream.monitor.receipts import receipt_in
+from acqstream.monitor.daemon_watch import receipt_in
 from acqstream.web.page.page_texts import receipt_texts
 
 MAX_LISTED = 200

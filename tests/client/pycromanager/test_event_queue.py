@@ -15,7 +15,7 @@ pytestmark = [
 
 
 def test_events_that_two_threads_acquire_are_filtered_once_each() -> None:
-    from acqstream.client.pycromanager.event_queue import PendingEventQueue
+    from acqstream.client.pycromanager.acquisition import PendingEventQueue
 
     filtered: list[Any] = []
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from acqstream.client.pycromanager.frame_record import FrameRecorder
+from acqstream.client.pycromanager.forwarding import FrameRecorder
 from acqstream.errors import ProtocolError
 
 # As the Python back end gives them.

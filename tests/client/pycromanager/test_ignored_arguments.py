@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from acqstream.client.pycromanager.ignored_arguments import without_ignored
+from acqstream.client.pycromanager.options import without_ignored
 
 
 def test_arguments_without_effect_are_named_in_one_warning() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import acqstream
 from acqstream.formats.ndtiff import completion
-from acqstream.formats.ndtiff.index import parse_entries
+from acqstream.formats.ndtiff.index_entries import parse_entries
 from tests.live import programs
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "ndtiff"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import acqstream
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
 from tests.client.pycromanager import microscope
 from tests.live.daemon_process import DaemonProcess
 from tests.live.small_disk import small_disk as file_system

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import acqstream
-from acqstream.client.status import fetch_status
+from acqstream.client.daemon_requests import fetch_status
 from tests.client.pycromanager import microscope
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import state_of

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from acqstream.client.pycromanager.tile_options import with_tiles
+from acqstream.client.pycromanager.options import with_tiles
 from acqstream.errors import ConfigError
 
 

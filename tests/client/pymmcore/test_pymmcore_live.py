@@ -9,8 +9,8 @@ import pytest
 import useq
 
 import acqstream
+from acqstream.client.daemon_requests import fetch_status
 from acqstream.client.pymmcore import install, streaming
-from acqstream.client.status import fetch_status
 from acqstream.model.metadata import dump_ascii
 from tests.conformance.odd_metadata import ODD_METADATA
 from tests.live.daemon_process import DaemonProcess

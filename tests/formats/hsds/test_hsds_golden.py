@@ -13,8 +13,7 @@ import pytest
 import acqstream
 from acqstream.errors import DatasetError, UnknownFormat, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
-from acqstream.formats.hsds.check import check
-from acqstream.formats.hsds.opening import open_dataset
+from acqstream.formats.hsds.foreign import check, open_dataset
 from acqstream.storage.stores.data_path import place_of
 from tests.formats.hsds.hsds_data import BUCKET, EXPECTED, GOLDEN, TREES, bucket_files
 

@@ -17,11 +17,9 @@ import pytest
 import acqstream
 from acqstream.errors import CorruptDataset, DatasetError, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
-from acqstream.formats.hsds.bucket import Bucket
-from acqstream.formats.hsds.check import check
-from acqstream.formats.hsds.dataset_reader import DatasetReader
+from acqstream.formats.hsds.domain import Bucket
+from acqstream.formats.hsds.foreign import DatasetLevel, check, open_dataset
 from acqstream.formats.hsds.object_id import ObjectId, object_id, parse_id, root_id
-from acqstream.formats.hsds.opening import open_dataset
 from acqstream.storage.stores.data_path import place_of
 from tests.formats.hsds.hsds_data import BUCKET, GOLDEN
 from tests.host_system import make_link
@@ -316,7 +314,7 @@ def test_a_missing_root_group_or_dataset_is_named(tmp_path):
 def test_a_dataset_that_is_gone_is_told_by_refresh(tmp_path):
     path = tree_of(tmp_path, ITEMS)
     reader = open_dataset(place_of(path))
-    assert isinstance(reader, DatasetReader)
+    assert isinstance(reader.level, DatasetLevel)
     (tmp_path / "bucket" / FRAMES.key).unlink()
     with pytest.raises(DatasetError, match="no such file"):
         reader.refresh()

@@ -21,11 +21,15 @@ from acqstream.errors import ConfigError, CorruptDataset, DatasetExists
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.hsds import FORMAT
-from acqstream.formats.hsds.documents import filters_of, server_documents, stated_dims
-from acqstream.formats.hsds.layout import HsdsLayout, create_layout, noted_layout
-from acqstream.formats.hsds.notes import NOTE_NAME, parse_note
-from acqstream.formats.hsds.options import COMPRESSIONS, HsdsOptions, parse_options
-from acqstream.formats.hsds.plan import plan
+from acqstream.formats.hsds.layout import NOTE_NAME, HsdsLayout, create_layout, noted_layout, parse_note, plan
+from acqstream.formats.hsds.metadata import (
+    COMPRESSIONS,
+    HsdsOptions,
+    filters_of,
+    parse_options,
+    server_documents,
+    stated_dims,
+)
 from acqstream.mirrors.local_container import open_publisher
 from acqstream.storage.files.disk import LocalDisk
 from acqstream.storage.stores.data_path import place_of

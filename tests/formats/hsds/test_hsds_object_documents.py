@@ -10,20 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.errors import CorruptDataset
-from acqstream.formats.hsds.attribute import Attribute, attribute
-from acqstream.formats.hsds.dataspace import Dataspace
-from acqstream.formats.hsds.hdf_type import VARIABLE_TEXT
-from acqstream.formats.hsds.object_documents import (
+from acqstream.formats.hsds.dataset_layout import DEFLATE, LZ4, SHUFFLE, StoredLayout
+from acqstream.formats.hsds.hdf_type import VARIABLE_TEXT, Dataspace
+from acqstream.formats.hsds.metadata import (
+    Attribute,
     DatasetDocument,
     DomainDocument,
     GroupDocument,
     GroupLink,
+    attribute,
     parse_dataset,
     parse_domain,
     parse_group,
 )
 from acqstream.formats.hsds.object_id import domain_key, object_id, parse_id, parse_key, root_id
-from acqstream.formats.hsds.stored_layout import DEFLATE, LZ4, SHUFFLE, StoredLayout
 from tests.formats.hsds.hsds_data import BUCKET, EXPECTED, GOLDEN, TREES, bucket_files
 
 ROOT = root_id("seed")

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from acqstream.formats.hsds.attribute import attribute
 from acqstream.formats.hsds.codec import ChunkCodec
-from acqstream.formats.hsds.object_documents import parse_dataset, parse_domain, parse_group
+from acqstream.formats.hsds.metadata import attribute, parse_dataset, parse_domain, parse_group
 from acqstream.formats.hsds.object_id import DOMAIN_NAME, domain_key, parse_id, parse_key
 from tests.formats.hsds.hsds_data import BUCKET, GOLDEN, bucket_files
 

@@ -15,9 +15,9 @@ import acqstream
 from acqstream.errors import CorruptDataset
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
-from acqstream.formats.hsds.check import check
-from acqstream.formats.hsds.reference_note import encode_reference_note, is_reference_note, parse_reference_note
-from acqstream.formats.hsds.reference_reader import ReferenceReader
+from acqstream.formats.hsds.foreign import check
+from acqstream.formats.hsds.reference_layout import encode_reference_note, is_reference_note, parse_reference_note
+from acqstream.formats.hsds.reference_reader import ReferenceLevel
 from acqstream.mirrors.log_proof import prove_by_log
 from acqstream.storage.stores.data_path import place_of
 from tests.log.make_frames import write_log
@@ -41,12 +41,12 @@ def problems(container: Path) -> tuple[ChunkCounts, list[str]]:
 
 
 def table_file(container: Path) -> Path:
-    reader = ReferenceReader(place_of(container), follows_links=False)
+    reader = ReferenceLevel(place_of(container), follows_links=False)
     return container / reader.layout.table_key((0, 0))
 
 
 def change_table(container: Path, change: Callable[[np.ndarray[Any, Any]], None]) -> None:
-    reader = ReferenceReader(place_of(container), follows_links=False)
+    reader = ReferenceLevel(place_of(container), follows_links=False)
     records = np.array(reader.records((0, 0)))
     change(records)
     table_file(container).write_bytes(zlib.compress(records.tobytes()))

@@ -16,7 +16,7 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.chunk_format import ChunkWriter
 from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.n5 import FORMAT
-from acqstream.formats.n5.members import folder_axes
+from acqstream.formats.n5.member_folders import folder_axes
 from acqstream.grid.block_sizes import reduced_shape
 from acqstream.mirrors.local_container import open_publisher
 from acqstream.storage.files.disk import Disk

@@ -9,7 +9,7 @@ import pytest
 
 import acqstream
 from acqstream.errors import DatasetError
-from acqstream.formats.n5.folders import find_datasets
+from acqstream.formats.n5.foreign import find_datasets
 from acqstream.storage.stores.data_path import place_of
 from tests.formats.n5.n5_samples import block, make_dataset, put_block
 from tests.host_system import make_link

@@ -13,8 +13,8 @@ import pytest
 
 import acqstream
 from acqstream.errors import ConfigError, DatasetExists, DiskFull, StorageError
+from acqstream.formats.compression import N5_COMPRESSION
 from acqstream.formats.n5 import FORMAT
-from acqstream.formats.n5.compression import TYPES
 from tests.checksum_files import is_list
 from tests.formats.n5.n5_samples import (
     attributes_of,
@@ -36,7 +36,7 @@ AXES_5D = ("time", "channel", "z", "y", "x")
 DTYPES = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float32", "float64")
 
 
-@pytest.mark.parametrize("compression", TYPES)
+@pytest.mark.parametrize("compression", N5_COMPRESSION.kinds)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_and_codec_there_and_back(tmp_path, dtype, compression):
     array = samples((5, 9, 11), dtype)

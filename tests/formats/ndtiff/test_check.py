@@ -125,6 +125,17 @@ def test_all_levels_are_checked(tmp_path: Path) -> None:
         assert [Path(problem.path).parent.name for problem in report.problems] == ["Downsampled_x4"]
 
 
+def test_a_first_offset_that_is_4_too_small_is_noted(folder: Folder) -> None:
+    """As one Java build of August 2022 wrote it."""
+    stack = folder.path / STACK
+    (first,) = struct.unpack_from("<I", stack.read_bytes(), 4)
+    patch(stack, 4, struct.pack("<I", first - 4))
+    report, columns = check(folder.path)
+    assert report.problems == []
+    assert report.notes[0] == f"{STACK}: the first directory's offset is 4 too small"
+    assert columns.directory[0] == first
+
+
 Damage = Callable[[Folder], None]
 _AT = 28 + 2  # the first directory of `folder`
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.formats.ndtiff.damaged_index import read_damaged_index
-from acqstream.formats.ndtiff.index import parse_entries
+from acqstream.formats.ndtiff.entry_walk import walk_entries
+from acqstream.formats.ndtiff.index_entries import MAX_NAME_BYTES, parse_entries
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, entry
 
 ENTRIES = [entry({"time": t, "channel": "µ"}, (200 * t + 8, 4, 3, 1, 0, 300, 9, 0)) for t in range(5)]
@@ -16,7 +17,7 @@ INDEX = b"".join(ENTRIES)
 def test_whole_indexes_are_read_as_by_the_reader() -> None:
     for path in GOLDEN.rglob("NDTiff.index"):
         content = path.read_bytes()
-        found, expected = read_damaged_index(content), parse_entries(content)
+        found, expected = walk_entries(content), parse_entries(content)
         assert found.starts == expected.offsets
         assert [found.axes(row) for row in range(len(found))] == expected.axes
         assert found.names == [name.decode() for name in expected.names]
@@ -30,7 +31,7 @@ def test_a_flipped_bit_costs_one_entry_at_most() -> None:
         for bit in (0, 5, 7):
             content = bytearray(INDEX)
             content[at] ^= 1 << bit
-            found = read_damaged_index(bytes(content))
+            found = walk_entries(bytes(content))
             hit = at // len(ENTRIES[0])
             kept = [found.entry(row) for row in range(len(found))]
             assert [one for number, one in enumerate(ENTRIES) if number != hit] == [
@@ -40,18 +41,26 @@ def test_a_flipped_bit_costs_one_entry_at_most() -> None:
 
 
 def test_zeros_in_the_middle_are_damage_and_at_the_end_are_not() -> None:
-    found = read_damaged_index(ENTRIES[0] + bytes(5000) + ENTRIES[1] + bytes(9000))
+    found = walk_entries(ENTRIES[0] + bytes(5000) + ENTRIES[1] + bytes(9000))
     assert len(found) == 2
     assert found.damage == [(len(ENTRIES[0]), len(ENTRIES[0]) + 5000)]
 
 
+@pytest.mark.parametrize("name", ["", "x" * (MAX_NAME_BYTES + 1), "a\0b"])
+def test_an_entry_without_a_possible_name_is_damage(name: str) -> None:
+    bad = entry({"time": 9}, name=name)
+    found = walk_entries(ENTRIES[0] + bad + ENTRIES[1])
+    assert [found.entry(row) for row in range(len(found))] == ENTRIES[:2]
+    assert found.damage == [(len(ENTRIES[0]), len(ENTRIES[0]) + len(bad))]
+
+
 @given(st.binary(max_size=400), st.integers(0, len(INDEX)))
 def test_noise_before_entries_hides_at_most_what_it_overlaps(noise: bytes, cut: int) -> None:
-    found = read_damaged_index(INDEX[:cut] + noise + INDEX)
+    found = walk_entries(INDEX[:cut] + noise + INDEX)
     assert len(found) >= 4 + cut // len(ENTRIES[0])
 
 
 @given(st.binary(max_size=3000))
 def test_noise_raises_nothing(noise: bytes) -> None:
-    found = read_damaged_index(noise)
+    found = walk_entries(noise)
     assert len(found.starts) == len(found.ends) == len(found.names) == len(found.numbers)

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acqstream.errors import AcqStreamError
-from acqstream.formats.ndtiff import entry_block
-from acqstream.formats.ndtiff.columns import FrameTable
-from acqstream.formats.ndtiff.entry_block import EntryBlock, parse_index
-from acqstream.formats.ndtiff.index import parse_entries
+from acqstream.formats.ndtiff import index_block
+from acqstream.formats.ndtiff.frame_table import FrameTable
+from acqstream.formats.ndtiff.index_block import EntryBlock, parse_index
+from acqstream.formats.ndtiff.index_entries import parse_entries
 from tests.formats.ndtiff.ndtiff_bytes import entry
 
 NUMBERS = (200, 4, 3, 1, 0, 300, 9, 0)
@@ -27,11 +27,11 @@ Found = tuple[list[dict[str, Any]], list[Any], list[str], int, bool, str]
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that short indexes have many blocks and many reaches."""
-    monkeypatch.setattr(entry_block, "_MIN_BYTES", 100)
-    monkeypatch.setattr(entry_block, "_FIRST_REACH", 128)
-    monkeypatch.setattr(entry_block, "_LONGEST_REACH", 512)
-    monkeypatch.setattr(entry_block, "_MIN_AT_ONCE", 6)
-    monkeypatch.setattr(entry_block, "_MAX_AT_ONCE", 50)
+    monkeypatch.setattr(index_block, "_MIN_BYTES", 100)
+    monkeypatch.setattr(index_block, "_FIRST_REACH", 128)
+    monkeypatch.setattr(index_block, "_LONGEST_REACH", 512)
+    monkeypatch.setattr(index_block, "_MIN_AT_ONCE", 6)
+    monkeypatch.setattr(index_block, "_MAX_AT_ONCE", 50)
 
 
 def rows_of(table: FrameTable) -> tuple[list[dict[str, Any]], list[Any], list[str]]:
@@ -120,15 +120,15 @@ def test_what_is_no_json_is_refused_alike() -> None:
 
 def test_frequent_irregular_entries_cost_little_more(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
-    find = entry_block._find_frames
+    find = index_block._find_frames
 
     def count(data: bytes, position: int, start: int, most: int) -> Any:
         frames = find(data, position, start, most)
         tried.append(len(frames.starts) if frames else 0)
         return frames
 
-    monkeypatch.setattr(entry_block, "_find_frames", count)
-    monkeypatch.setattr(entry_block, "_MIN_AT_ONCE", 64)
+    monkeypatch.setattr(index_block, "_find_frames", count)
+    monkeypatch.setattr(index_block, "_MIN_AT_ONCE", 64)
     entries = [entry(b'{"t":%d,"c":"%s"}' % (t, b"\xb5" if t % 5 == 4 else b"x"), NUMBERS) for t in range(6000)]
     check(b"".join(entries))
     assert sum(tried) < 1000

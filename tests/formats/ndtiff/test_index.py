@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.errors import AcqStreamError, CorruptDataset, UnsupportedFeature
-from acqstream.formats.ndtiff.columns import FrameTable
-from acqstream.formats.ndtiff.index import MAX_AXES_BYTES, parse_entries
+from acqstream.formats.ndtiff.frame_table import FrameTable
+from acqstream.formats.ndtiff.index_entries import MAX_AXES_BYTES, parse_entries
 from acqstream.formats.ndtiff.stack_header import decode_text
 from tests.formats.ndtiff.ndtiff_bytes import entry
 

@@ -11,8 +11,8 @@ import pytest
 
 import acqstream
 from acqstream.errors import CorruptDataset
-from acqstream.formats.ndtiff.entry_block import EntryBlock, parse_index
-from acqstream.formats.ndtiff.index import EntryBatch
+from acqstream.formats.ndtiff.index_block import EntryBlock, parse_index
+from acqstream.formats.ndtiff.index_entries import EntryBatch
 from tests.formats.ndtiff.ndtiff_bytes import STACK, Folder, image
 
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 import acqstream
 from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat
+from acqstream.formats.ndtiff.index_maps import parse_axes_metadata, parse_name
 from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.formats.ndtiff.stack_header import ByteOrder
-from acqstream.formats.ndtiff.super_channels import parse_axes_metadata, parse_name
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, image
 
 Entry = tuple[int, int, int, int]  # super channel, z, time, position

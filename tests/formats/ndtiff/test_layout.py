@@ -18,15 +18,12 @@ from numpy.typing import NDArray
 
 from acqstream.errors import FrameRefused
 from acqstream.formats.ndtiff import layout as ndtiff
-from acqstream.formats.ndtiff.index import parse_entries
-from acqstream.formats.ndtiff.layout import NDTiffLayout
+from acqstream.formats.ndtiff.index_entries import parse_entries
+from acqstream.formats.ndtiff.layout import NDTiffLayout, Pages, Placement, RollOver
 from acqstream.formats.ndtiff.pages import read_page, walk_pages
-from acqstream.formats.ndtiff.placement import Pages, Placement, RollOver
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
-from acqstream.model.frame_header import FrameHeader
-from acqstream.model.frame_run import FrameRun
+from acqstream.model.frame_header import FrameHeader, FrameRun, pixel_type_of
 from acqstream.model.metadata import frame_metadata
-from acqstream.model.pixel_type import pixel_type_of
 
 BLOCK = 4096
 TYPES = [("|u1", (), None), ("|u1", (3,), None), *[("<u2", (), bits) for bits in (16, 10, 11, 12, 14)]]

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from acqstream.formats.ndtiff import lookup as lookup_module
-from acqstream.formats.ndtiff.columns import FrameTable
-from acqstream.formats.ndtiff.index import parse_entries
-from acqstream.formats.ndtiff.lookup import RowLookup
+from acqstream.formats.ndtiff import frame_lookup as lookup_module
+from acqstream.formats.ndtiff.frame_lookup import RowLookup
+from acqstream.formats.ndtiff.frame_table import FrameTable
+from acqstream.formats.ndtiff.index_entries import parse_entries
 from tests.formats.ndtiff.ndtiff_bytes import entry
 
 VALUES = st.one_of(st.integers(-3, 3), st.sampled_from(["a", "b", "µ"]), st.sampled_from([2**31, -(2**31), 2**70]))

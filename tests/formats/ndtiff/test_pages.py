@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.errors import CorruptDataset, UnsupportedFeature
-from acqstream.formats.ndtiff.index import parse_entries
+from acqstream.formats.ndtiff.index_entries import parse_entries
 from acqstream.formats.ndtiff.pages import StackPage, read_page, walk_pages
 from acqstream.formats.ndtiff.stack_header import ByteOrder, StackHeader, parse_stack_header
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, STACK, Folder, header, image

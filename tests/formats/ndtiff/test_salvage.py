@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from acqstream.errors import UnsupportedFeature
-from acqstream.formats.ndtiff.index import parse_entries
-from acqstream.formats.ndtiff.page_axes import axes_in, guess_axes, hints_in, on_level
-from acqstream.formats.ndtiff.salvage import FoundPage, StackSalvage, salvage_stack
+from acqstream.formats.ndtiff.index_entries import parse_entries
+from acqstream.formats.ndtiff.page_walk import IntactPage, StackFacts, walk_stack
+from acqstream.formats.ndtiff.pages import axes_in, guess_axes, hints_in, on_level
 from acqstream.model.axes import AxisValue
 from acqstream.storage.files.read_file import ReadFile
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, STACK, Folder, image
@@ -26,10 +26,10 @@ INDEXES = sorted(GOLDEN.rglob("NDTiff.index"))
 GIB = 2**30
 
 
-def salvage(path: Path) -> StackSalvage:
+def salvage(path: Path) -> StackFacts:
     file = ReadFile(path)
     try:
-        return salvage_stack(file)
+        return walk_stack(file)
     finally:
         file.close()
 
@@ -42,7 +42,7 @@ def stack(path: Path, frames: int = 4, shape: tuple[int, ...] = (7, 9)) -> Path:
     return path / STACK
 
 
-def times(found: StackSalvage) -> list[Any]:
+def times(found: StackFacts) -> list[Any]:
     return [page.axes and page.axes["time"] for page in found.pages]
 
 
@@ -68,6 +68,14 @@ def test_golden_pages_say_what_the_index_says(index: Path) -> None:
         assert unfinished or len(told) == len(listed)
         assert all(page.is_regular and not page.doubt for page in found.pages)
         assert len(found.losses) == (index.parents[1].name == "short_data")
+
+
+def test_a_first_offset_that_is_4_too_small_is_followed(tmp_path: Path) -> None:
+    path = stack(tmp_path)
+    (first,) = struct.unpack_from("<I", path.read_bytes(), 4)
+    overwrite(path, 4, struct.pack("<I", first - 4))
+    found = salvage(path)
+    assert (times(found), found.losses, found.is_finished) == ([0, 1, 2, 3], [], True)
 
 
 def test_versions_0_and_1_are_refused() -> None:
@@ -260,7 +268,7 @@ def test_json_is_compared_as_json(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     for text in ({"a": "µ"}, {}, {"Axes": {"time": 5}, "BitDepth": 12}):
         folder.add({"time": 0}, image(1), metadata=text)
-    pages: list[FoundPage] = salvage(tmp_path / STACK).pages
+    pages: list[IntactPage] = salvage(tmp_path / STACK).pages
     assert [page.axes for page in pages] == [None, None, {"time": 5}]
     assert [page.pixel_type for page in pages] == [1, 1, 4]
     assert json.loads((tmp_path / STACK).read_bytes()[pages[0].page.metadata :][: pages[0].metadata_bytes]) == {

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from acqstream.errors import CorruptDataset
+from acqstream.formats.compression import ZARR_COMPRESSION
 from acqstream.formats.ome_zarr import chunk_store
 from acqstream.formats.ome_zarr.chunk_store import ChunkStore, IndexCache
-from acqstream.formats.ome_zarr.codec import ChunkCodecs
-from acqstream.formats.ome_zarr.compression import parse_option
-from acqstream.formats.ome_zarr.shard_index import MISSING, IndexCodec
+from acqstream.formats.ome_zarr.codec import MISSING, ChunkCodecs, IndexCodec
 from acqstream.formats.ome_zarr.zarr_array import ZarrArray
 from tests.storage.memory_store import MemoryStore
 
-CODECS = ChunkCodecs((2, 2), np.dtype("<u2"), (parse_option("zstd"),))
+CODECS = ChunkCodecs((2, 2), np.dtype("<u2"), (ZARR_COMPRESSION.parse("zstd"),))
 ARRAY = ZarrArray(shape=(4, 2), codecs=CODECS, shard_shape=(4, 2), index=IndexCodec(2))
 
 

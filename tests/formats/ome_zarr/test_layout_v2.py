@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.chunk_layout import Plan
-from acqstream.formats.ome_zarr.compression import parse_option
-from acqstream.formats.ome_zarr.layout_v2 import OmeZarrV2Layout, create_layout_v2
-from acqstream.formats.ome_zarr.options import OmeZarrOptions
-from acqstream.formats.ome_zarr.plan import plan
-from acqstream.formats.ome_zarr.xarray_layout import XarrayLayout, plan_for_xarray
+from acqstream.formats.compression import ZARR_COMPRESSION
+from acqstream.formats.ome_zarr.plan import OmeZarrOptions, plan
+from acqstream.formats.ome_zarr.viewer_layouts import OmeZarrV2Layout, XarrayLayout, create_layout_v2, plan_for_xarray
 
-OPTIONS = OmeZarrOptions(compression=parse_option("none"), chunks=(1, 8, 8), is_sharded=False, levels=2, is_plate=False)
+OPTIONS = OmeZarrOptions(
+    compression=ZARR_COMPRESSION.parse("none"), chunks=(1, 8, 8), is_sharded=False, levels=2, is_plate=False
+)
 SPEC = ArraySpec(
     axes=("time", "position", "channel", "z", "y", "x"),
     shape=(3, 2, 2, 4, 20, 30),

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from acqstream.errors import CorruptDataset, UnsupportedFeature
-from acqstream.formats.ome_zarr.multiscales import Multiscales, parse_multiscales
-from acqstream.formats.ome_zarr.node import Node
+from acqstream.formats.ome_zarr.hierarchy import Node
+from acqstream.formats.ome_zarr.metadata import Multiscales, parse_multiscales
 
 _AXES = [{"name": "y", "type": "space"}, {"name": "x", "type": "space"}]
 

@@ -10,8 +10,8 @@ import pytest
 import tensorstore
 
 from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat
-from acqstream.formats.ome_zarr.collection import list_images
-from acqstream.formats.ome_zarr.foreign import find_node, is_foreign, open_foreign
+from acqstream.formats.ome_zarr.foreign import detect, find_node, open_foreign
+from acqstream.formats.ome_zarr.hierarchy import list_images
 from acqstream.storage.stores.data_path import place_of
 from tests.formats.ome_zarr.ome_zarr_golden import EXPECTED, GOLDEN
 
@@ -103,6 +103,6 @@ def test_kinds_of_places(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("x", encoding="utf-8")
     for nothing in (tmp_path, tmp_path / "x.txt", tmp_path / "gone", GOLDEN / "zp_plain.ome.zarr" / "0" / "c"):
         assert find_node(place_of(nothing)) == "nothing"
-        assert not is_foreign(place_of(nothing))
+        assert not detect(place_of(nothing))
         with pytest.raises(UnknownFormat):
             open_foreign(place_of(nothing))

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from acqstream.errors import AcqStreamError
-from acqstream.formats.ome_zarr.image import ZarrLevel, open_image
-from acqstream.formats.ome_zarr.multiscales import axis_name
+from acqstream.formats.chunk_reader import ChunkReader
+from acqstream.formats.ome_zarr.foreign import open_image
+from acqstream.formats.ome_zarr.metadata import axis_name
 from acqstream.storage.stores.data_path import place_of
 from tests.formats.ome_zarr.ome_zarr_golden import EXPECTED, GOLDEN, digest, read_all
 
@@ -19,7 +20,7 @@ _UNITS = {"micrometer": "um", "um": "um", "second": "s", None: ""}
 _WITHOUT_UNITS = "ome-zarr-py"  # its files state no unit, although expected.json lists what it was given
 
 
-def _open(path: str) -> list[ZarrLevel]:
+def _open(path: str) -> list[ChunkReader]:
     return open_image(place_of(GOLDEN / path))
 
 
@@ -44,7 +45,7 @@ def test_that_an_image_is_read(image: dict[str, Any]) -> None:
         assert list(spec.labels.get("channel", [])) == image["channels"]
         assert digest(read_all(reader)) == expected["sha256"]
         assert reader.complete
-        copy: ZarrLevel = pickle.loads(pickle.dumps(reader))  # noqa: S301 - of our own
+        copy: ChunkReader = pickle.loads(pickle.dumps(reader))  # noqa: S301 - of our own
         assert copy.spec == spec
 
 

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.description.image_positions import ImagePlaces
 from acqstream.errors import ConfigError, CorruptDataset, DatasetExists
-from acqstream.formats.ome_zarr.axes import image_number, member_of
+from acqstream.formats.array_members import member_number, numbered_member, numbering_of
 from acqstream.formats.ome_zarr.layout import OmeZarrLayout, create_layout
-from acqstream.formats.ome_zarr.options import parse_options
 from acqstream.formats.ome_zarr.plan import (
     MAX_COMPRESSED_SHARD_BYTES,
     MAX_RAW_SHARD_BYTES,
     MAX_SHARD_PLANE_BYTES,
+    parse_options,
     plan,
 )
 
@@ -195,7 +195,8 @@ def test_a_chunk_is_decoded_as_it_was_encoded(
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=3), st.data())
 def test_numbers_of_images_have_an_inverse(sizes: list[int], data: st.DataObject) -> None:
     member = tuple(data.draw(st.integers(0, size - 1 if size else 40)) for size in sizes)
-    assert member_of(image_number(member, sizes), sizes) == member
+    numbering = numbering_of(sizes)
+    assert numbered_member(member_number(member, sizes, numbering), sizes, numbering) == member
 
 
 @pytest.mark.parametrize(

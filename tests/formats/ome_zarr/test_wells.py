@@ -15,9 +15,8 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError
 from acqstream.formats.ome_zarr.image_folders import ImageFolders
 from acqstream.formats.ome_zarr.layout import OmeZarrLayout, create_layout
-from acqstream.formats.ome_zarr.options import parse_options
-from acqstream.formats.ome_zarr.plan import plan
-from acqstream.formats.ome_zarr.wells import find_wells, is_well, row_name, row_number
+from acqstream.formats.ome_zarr.metadata import find_wells, is_well, row_name, row_number
+from acqstream.formats.ome_zarr.plan import parse_options, plan
 
 BIG = {"mda_sequence": {"stage_positions": {"plate": {"rows": 32, "columns": 48, "name": "1536-well"}}}}
 

@@ -12,7 +12,7 @@ import pytest
 
 import acqstream
 from acqstream.errors import AcqStreamError, DatasetError
-from acqstream.formats.ome_zarr.image import open_image
+from acqstream.formats.ome_zarr.foreign import open_image
 from acqstream.storage.files.boundary import following_links
 from acqstream.storage.stores.data_path import place_of
 from tests.formats.ome_zarr.ome_zarr_golden import EXPECTED, GOLDEN, read_all

@@ -15,10 +15,11 @@ import lz4.block
 import numpy as np
 import pytest
 
-from acqstream.codecs import blosc, zstd
+from acqstream.codecs import blosc
+from acqstream.codecs.streams import encode_zstd
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.ome_zarr.zarr_array import ZarrArray
-from acqstream.formats.ome_zarr.zarr_v2 import parse_array_v2
+from acqstream.formats.ome_zarr.zarr_json import parse_array_v2
 
 _ITEMS = np.arange(24, dtype="<u2").reshape(2, 3, 4)
 _DOCUMENT = {
@@ -57,7 +58,7 @@ _ENCODERS: dict[str, Callable[[bytes], bytes]] = {
     "bz2": bz2.compress,
     "lzma": lzma.compress,
     "lz4": lambda data: struct.pack("<I", len(data)) + lz4.block.compress(data, store_size=False),
-    "zstd": lambda data: bytes(zstd.encode(data, 1)),
+    "zstd": lambda data: bytes(encode_zstd(data, 1)),
     "blosc": lambda data: bytes(blosc.encode(data, 2, cname="lz4", clevel=5, shuffle=1, blocksize=0)),
 }
 

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.chunk_format import ChunkWriter
 from acqstream.formats.chunk_layout import Plan
+from acqstream.formats.chunk_reader import ChunkReader
 from acqstream.formats.precomputed import FORMAT
-from acqstream.formats.precomputed.volume import VolumeReader, open_volume
+from acqstream.formats.precomputed.foreign import open_volume
 from acqstream.mirrors.local_container import open_publisher
 from acqstream.storage.stores.data_path import place_of
 from tests.storage.unforced_disk import UnforcedDisk
@@ -31,7 +32,7 @@ SHARDING = {
 }
 
 
-def read_all(reader: VolumeReader) -> NDArray[Any]:
+def read_all(reader: ChunkReader) -> NDArray[Any]:
     """The array of a scale; missing chunks are zeros."""
     spec = reader.spec
     found = np.zeros(spec.shape, spec.dtype)
@@ -42,7 +43,7 @@ def read_all(reader: VolumeReader) -> NDArray[Any]:
     return found
 
 
-def open_at(path: Path) -> list[VolumeReader]:
+def open_at(path: Path) -> Sequence[ChunkReader]:
     return open_volume(place_of(path))
 
 

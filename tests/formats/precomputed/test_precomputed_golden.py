@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from acqstream.formats.check_report import CheckReport
-from acqstream.formats.precomputed.check import check_volume
+from acqstream.formats.precomputed.foreign import check_volume
 from acqstream.storage.stores.data_path import place_of
 from tests.formats.precomputed.precomputed_data import EXPECTED, GOLDEN, open_at, read_all
 

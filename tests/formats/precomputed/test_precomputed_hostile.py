@@ -14,7 +14,7 @@ import pytest
 
 from acqstream.errors import CorruptDataset, DatasetError, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
-from acqstream.formats.precomputed.check import check_volume
+from acqstream.formats.precomputed.foreign import check_volume
 from acqstream.storage.files.boundary import following_links
 from acqstream.storage.stores.data_path import place_of
 from tests.formats.precomputed.precomputed_data import (

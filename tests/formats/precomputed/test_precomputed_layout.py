@@ -16,11 +16,9 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError, CorruptDataset, DatasetExists
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.precomputed import FORMAT
-from acqstream.formats.precomputed.documents import announced_depth
-from acqstream.formats.precomputed.layout import PrecomputedLayout
-from acqstream.formats.precomputed.layout_choice import create_layout
-from acqstream.formats.precomputed.members import stored_axes
-from acqstream.formats.precomputed.notes import NOTE_NAME
+from acqstream.formats.precomputed.layout import PrecomputedLayout, announced_depth
+from acqstream.formats.precomputed.metadata import NOTE_NAME, stored_axes
+from acqstream.formats.precomputed.shard_layout import create_layout
 from acqstream.storage.stores.data_path import place_of
 from tests.checksum_files import other_keys
 from tests.formats.precomputed.precomputed_data import create, store_level, write_container

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError, CorruptDataset
 from acqstream.formats.chunk_layout import Plan
-from acqstream.formats.precomputed.options import ShardOptions
+from acqstream.formats.precomputed.metadata import ShardOptions
 from acqstream.formats.precomputed.shard_layout import choose_shards
 from acqstream.formats.precomputed.shard_slots import ShardSlots, SlotIndex
 from acqstream.formats.precomputed.sharding import Sharding, cell_of, chunk_id, murmur_hash

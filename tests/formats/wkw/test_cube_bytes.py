@@ -13,11 +13,16 @@ from hypothesis import strategies as st
 
 from acqstream.errors import CorruptDataset
 from acqstream.formats.wkw import codec
-from acqstream.formats.wkw.block_order import block_order, scatter_blocks
-from acqstream.formats.wkw.codec import encode_compressed, encode_raw, largest_compressed_bytes, raw_runs
+from acqstream.formats.wkw.codec import (
+    block_order,
+    encode_compressed,
+    encode_raw,
+    largest_compressed_bytes,
+    raw_runs,
+    scatter_blocks,
+)
 from acqstream.formats.wkw.cube_folder import CubeFolder
-from acqstream.formats.wkw.header import BlockType, Header
-from acqstream.formats.wkw.jump_table import decode_positions, encode_jump_table
+from acqstream.formats.wkw.header import BlockType, Header, decode_positions, encode_jump_table
 from acqstream.storage.stores.data_path import place_of
 from tests.formats.blocks import in_blocks
 from tests.formats.wkw.wkw_data import noise, write_cubes

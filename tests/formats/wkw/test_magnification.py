@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from acqstream.formats.wkw.magnification import coarser, folder_names, magnification_name, parse_magnification
+from acqstream.formats.wkw.metadata import coarser, folder_names, magnification_name, parse_magnification
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,9 @@ from acqstream.errors import DatasetError
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.cube_folder import CubeFolder
-from acqstream.formats.wkw.cube_paths import Cube, cube_path
-from acqstream.formats.wkw.header import BlockType
-from acqstream.formats.wkw.jump_table import encode_jump_table
-from acqstream.formats.wkw.opening import find_levels
-from acqstream.formats.wkw.reader import open_readers
+from acqstream.formats.wkw.foreign import find_levels, open_array
+from acqstream.formats.wkw.header import BlockType, encode_jump_table
+from acqstream.formats.wkw.layout import Cube, cube_path
 from acqstream.storage.stores.data_path import place_of
 from tests.formats.wkw.wkw_data import GOLDEN, read_all, write_cubes
 
@@ -43,14 +41,14 @@ def region(array: NDArray[Any], entry: dict[str, Any]) -> NDArray[Any]:
 @pytest.mark.parametrize("name", ARRAYS)
 def test_every_array_is_as_written(name):
     expected = ARRAYS[name]
-    (reader,) = open_readers(place_of(GOLDEN / name))
+    (reader,) = open_array(place_of(GOLDEN / name))
     array = read_all(reader)
     found = region(array, expected)
     assert (str(found.dtype), list(found.shape)) == (expected["dtype"], expected["numpy_shape"])
     assert sha256(found) == expected["sha256"]
     assert sha256(region(array, expected["padded_read"])) == expected["padded_read"]["sha256"]
     assert {path.relative_to(GOLDEN / name).as_posix() for path in checked(name).own_files} == set(expected["files"])
-    header = next(reader.folders())[1].header
+    header = CubeFolder(place_of(GOLDEN / name)).header
     assert (header.block_side, header.cube_blocks) == (expected["block_len"], expected["file_len"])
     assert header.block_type is BlockType[expected["block_type"].upper()]
     assert reader.complete
@@ -93,7 +91,7 @@ def test_every_file_comes_out_again_byte_for_byte(tmp_path, name):
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_magnification_of_the_dataset_is_as_written(name):
     expected = LAYERS[name]
-    (reader,) = open_readers(place_of(GOLDEN / "wk_dataset" / name))
+    (reader,) = open_array(place_of(GOLDEN / "wk_dataset" / name))
     found = region(read_all(reader), expected)
     assert (str(found.dtype), list(found.shape)) == (expected["dtype"], expected["numpy_shape"])
     assert sha256(found) == expected["sha256"]
@@ -104,11 +102,11 @@ def test_every_magnification_of_the_dataset_is_as_written(name):
 
 def test_layers_that_differ_are_named_and_each_is_a_stack_of_levels():
     with pytest.raises(DatasetError, match=r"open one of them: .*color, .*rgb, .*segmentation"):
-        open_readers(place_of(GOLDEN / "wk_dataset"))
+        open_array(place_of(GOLDEN / "wk_dataset"))
     found = {
         f"{layer}/{'-'.join(map(str, reader.spec.factors[2::-1]))}": reader
         for layer in ("color", "rgb", "segmentation")
-        for reader in open_readers(place_of(GOLDEN / "wk_dataset" / layer))
+        for reader in open_array(place_of(GOLDEN / "wk_dataset" / layer))
     }
     assert [name.replace("/1-1-1", "/1") for name in found] == list(LAYERS)
     for reader, expected in zip(found.values(), LAYERS.values(), strict=True):
@@ -147,6 +145,6 @@ def test_other_folders_are_none_of_ours(tmp_path):
 def test_a_layer_opens_as_a_dataset_with_levels():
     with acqstream.open(GOLDEN / "wk_dataset" / "color") as dataset:
         assert (dataset.format, dataset.shape, len(dataset.levels)) == ("wkw", (40, 72, 100), 4)
-        whole = read_all(open_readers(place_of(GOLDEN / "wk_dataset" / "color"))[1])
+        whole = read_all(open_array(place_of(GOLDEN / "wk_dataset" / "color"))[1])
         assert np.array_equal(dataset.levels[1].read((slice(3, 30), ..., -1)), whole[3:30, :, -1])
         assert dataset.levels[1].missing_count == 0

@@ -13,9 +13,8 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError, CorruptDataset
 from acqstream.formats.watermark_layout import NOTHING
 from acqstream.formats.wkw import FORMAT
-from acqstream.formats.wkw.layout import WkwLayout, create_layout, plan
-from acqstream.formats.wkw.options import parse_options
-from acqstream.formats.wkw.reader import open_readers
+from acqstream.formats.wkw.foreign import open_array
+from acqstream.formats.wkw.layout import WkwLayout, create_layout, parse_options, plan
 from acqstream.mirrors.local_container import open_publisher
 from acqstream.mirrors.watermark_publisher import WatermarkPublisher
 from acqstream.storage.stores.data_path import place_of
@@ -103,7 +102,7 @@ def test_a_store_in_memory_gets_what_a_folder_gets(tmp_path: Path, options: dict
     memory, local = ({key: kept.get(key) for key in kept.keys()} for kept in stores)  # noqa: SIM118 - not a dict
     assert other_files(memory) == other_files(local)
     assert memory.keys() - other_files(memory).keys()  # also where the store cannot append
-    assert np.array_equal(read_all(open_readers(place_of(tmp_path / "a.wkw"))[0]), noise(layout.plan.full.shape, U2))
+    assert np.array_equal(read_all(open_array(place_of(tmp_path / "a.wkw"))[0]), noise(layout.plan.full.shape, U2))
 
 
 def test_one_of_several_processes_announces_nothing(tmp_path: Path) -> None:
@@ -118,7 +117,7 @@ def test_one_of_several_processes_announces_nothing(tmp_path: Path) -> None:
     chunk = in_blocks(noise(spec.chunk_shape, U2), spec.block_shape)
     part.store(0, (1, 0, 0), part.encode(0, (1, 0, 0), chunk))
     part.sync()
-    (reader,) = open_readers(place_of(tmp_path / "a.wkw"))
+    (reader,) = open_array(place_of(tmp_path / "a.wkw"))
     assert reader.read_chunk((1, 0, 0)) is None
     whole.store(0, (0, 0, 0), whole.encode(0, (0, 0, 0), chunk))
     whole.finish(planned.levels)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.formats.wkw.options import parse_options
-from acqstream.formats.wkw.reader import open_readers
+from acqstream.formats.wkw.foreign import open_array
+from acqstream.formats.wkw.layout import parse_options
 from acqstream.storage.files.disk import LocalDisk
 from acqstream.storage.stores.data_path import place_of
 from tests.formats.wkw.wkw_data import begin, create_writer, noise, planned, read_all, store
@@ -41,7 +41,7 @@ def test_a_declared_array_is_announced_a_row_at_a_time(tmp_path):
     (level,) = planned(SPEC, levels=1, cube=32)
     array = noise(SPEC.shape, U2)
     writer = begin(tmp_path / "a", [level], levels=1, cube=32)
-    (reader,) = open_readers(place_of(tmp_path / "a"))
+    (reader,) = open_array(place_of(tmp_path / "a"))
     assert reader.spec.shape == SPEC.shape
     assert boxes(tmp_path / "a") == {}
     for number, row in enumerate(ROWS):
@@ -81,7 +81,7 @@ def test_a_box_is_as_deep_as_every_level_is(tmp_path):
     assert put(0, 4) == 64
     assert put(1, 1) == 128
     assert put(1, 2) == 130
-    readers = open_readers(place_of(tmp_path / "a"))
+    readers = open_array(place_of(tmp_path / "a"))
     for reader, array in zip(readers, arrays, strict=True):
         assert np.array_equal(read_all(reader), array)
 
@@ -112,7 +112,7 @@ def test_nobody_reads_a_torn_block(tmp_path, compression, is_declared):
     disk = LookingDisk()
     begun = level if is_declared else replace(level, shape=(0, 2, 0, 40, 50))
     writer = create_writer(tmp_path / "a", [begun], parse_options(options), disk)
-    (reader,) = open_readers(place_of(tmp_path / "a"))
+    (reader,) = open_array(place_of(tmp_path / "a"))
     seen = {"None": 0, "whole": 0}
 
     def look():
@@ -145,7 +145,7 @@ def test_after_a_restart_it_goes_on_where_it_was(tmp_path):
         store_row(writer, level, array, row)  # and it dies: they are not announced
     assert boxes(tmp_path / "a") == {"time0000": {"C0": 64}}
     writer = begin(tmp_path / "a", [level], levels=1, cube=32)
-    (reader,) = open_readers(place_of(tmp_path / "a"))
+    (reader,) = open_array(place_of(tmp_path / "a"))
     assert len(list(reader.stored())) == 2 * 4
     for row in ROWS[2:]:
         store_row(writer, level, array, row)
@@ -162,7 +162,7 @@ def test_a_complete_array_stays_readable_when_its_writer_starts_again(tmp_path):
     short = replace(level, shape=(2, 2, 64, 40, 50))
     writer.finish([short])
     again = begin(tmp_path / "a", [level], levels=1, cube=32)
-    (reader,) = open_readers(place_of(tmp_path / "a"))
+    (reader,) = open_array(place_of(tmp_path / "a"))
     assert (reader.complete, reader.spec.shape) == (True, short.shape)
     store_row(again, level, array, (0, 0, 0))
     again.sync()

@@ -7,10 +7,9 @@ import pytest
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError
-from acqstream.formats.wkw.axes import axis_roles, layer_names
+from acqstream.formats.wkw.axis_roles import axis_roles, layer_names
 from acqstream.formats.wkw.header import BlockType
-from acqstream.formats.wkw.layout import create_layout, max_encode_memory, plan
-from acqstream.formats.wkw.options import WkwOptions, parse_options
+from acqstream.formats.wkw.layout import WkwOptions, create_layout, max_encode_memory, parse_options, plan
 from tests.formats.wkw.wkw_data import planned
 
 U2 = np.dtype(np.uint16)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from acqstream.errors import CorruptDataset
-from acqstream.formats.wkw.document_files import read_depths
-from acqstream.formats.wkw.progress import encode_rows
+from acqstream.formats.wkw.foreign import read_depths
+from acqstream.formats.wkw.layout import encode_rows
 from acqstream.storage.stores.data_path import place_of
 
 

@@ -13,12 +13,9 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.chunk_format import ChunkArrayReader, ChunkWriter
 from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.wkw import FORMAT
-from acqstream.formats.wkw.block_order import block_order
-from acqstream.formats.wkw.codec import encode_compressed, encode_raw, raw_runs
-from acqstream.formats.wkw.cube_paths import cube_path
+from acqstream.formats.wkw.codec import block_order, encode_compressed, encode_raw, raw_runs
 from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header
-from acqstream.formats.wkw.layout import plan, plan_levels
-from acqstream.formats.wkw.options import parse_options
+from acqstream.formats.wkw.layout import cube_path, parse_options, plan, plan_levels
 from acqstream.mirrors.local_container import open_publisher
 from acqstream.storage.files.disk import Disk
 from acqstream.storage.stores.local_store import LocalStore

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from acqstream.integrity.facts.stacks import stored_checksum
+from acqstream.integrity.facts import stored_checksum
 from acqstream.storage.files.read_file import ReadFile
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import acqstream
-from acqstream.formats.ndtiff.index import parse_entries
+from acqstream.formats.ndtiff.index_entries import parse_entries
 from acqstream.storage.files.disk import LocalDisk
 from tests.log.read_back import open_ndstorage
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from acqstream.formats.ndtiff.damaged_index import read_damaged_index
-from acqstream.formats.ndtiff.salvage import Loss
-from acqstream.integrity.repair.rebuild_losses import RebuildLosses
-from acqstream.integrity.repair.rebuilt_frame import RebuiltFrame
-from acqstream.integrity.repair.repair_report import LevelReport
+from acqstream.formats.ndtiff.entry_walk import walk_entries
+from acqstream.formats.ndtiff.page_walk import Loss
+from acqstream.integrity.index_frames import LevelReport, RebuiltFrame
+from acqstream.integrity.index_rebuild import RebuildLosses
 from tests.formats.ndtiff.ndtiff_bytes import entry
 
 STACK = "cells_NDTiffStack.tif"
@@ -15,7 +14,7 @@ ENTRIES = [entry({"time": time}, (20_000 * (time + 1), 4, 3, 1, 0, 30_000, 2, 0)
 
 def losses_of() -> tuple[RebuildLosses, LevelReport]:
     report = LevelReport("cells")
-    return RebuildLosses(read_damaged_index(b"".join(ENTRIES)), report), report
+    return RebuildLosses(walk_entries(b"".join(ENTRIES)), report), report
 
 
 def lost_in(report: LevelReport) -> list[tuple[str, int]]:

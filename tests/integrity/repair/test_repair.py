@@ -15,7 +15,7 @@ import pytest
 
 import acqstream
 from acqstream.errors import AcqStreamError, DatasetLocked, StorageError
-from acqstream.integrity.repair.dataset_repair import BACKUP_NAME, repair
+from acqstream.integrity.repair import BACKUP_NAME, repair
 from acqstream.log import journal
 from acqstream.log.state_file import read_state, write_state
 from acqstream.model.state import AcquisitionState

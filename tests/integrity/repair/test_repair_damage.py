@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acqstream.errors import AcqStreamError
-from acqstream.formats.ndtiff.index import parse_entries
-from acqstream.integrity.repair.dataset_repair import repair
-from acqstream.integrity.repair.repair_report import LevelReport, RepairReport
+from acqstream.formats.ndtiff.index_entries import parse_entries
+from acqstream.integrity.index_frames import LevelReport, RepairReport
+from acqstream.integrity.repair import repair
 from acqstream.log import journal
 from tests.integrity.repair.damaged_sets import INDEX, HastyDisk, Key, age, contents, key_of, places, write_ndstorage
 from tests.log.make_frames import frames_of, write_log

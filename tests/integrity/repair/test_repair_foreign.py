@@ -17,9 +17,9 @@ import pytest
 import acqstream
 from acqstream.errors import CorruptDataset, DatasetLocked, UnknownFormat, UnsupportedFeature
 from acqstream.formats.ndtiff.reader import open_readers
-from acqstream.integrity.repair.dataset_repair import BACKUP_NAME, repair
-from acqstream.integrity.repair.index_rebuild import rebuild_index
-from acqstream.integrity.repair.repair_report import RepairReport
+from acqstream.integrity.index_frames import RepairReport
+from acqstream.integrity.index_rebuild import rebuild_index
+from acqstream.integrity.repair import BACKUP_NAME, repair
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, STACK, Folder, entry, image
 from tests.formats.ndtiff.test_golden import check_image, check_level
 from tests.integrity.repair.damaged_sets import (
@@ -408,7 +408,7 @@ def test_what_grows_while_it_is_looked_at_is_refused(tmp_path: Path, monkeypatch
             file.write(b"more")
         return rebuild_index(*args, **kinds)
 
-    monkeypatch.setattr("acqstream.integrity.repair.dataset_repair.rebuild_index", grow)
+    monkeypatch.setattr("acqstream.integrity.repair.rebuild_index", grow)
     before = (folder / INDEX).read_bytes()
     with pytest.raises(DatasetLocked, match="changed while it was looked at"):
         repair(folder)

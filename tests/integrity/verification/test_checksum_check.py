@@ -15,11 +15,20 @@ import numpy as np
 import pytest
 
 from acqstream.errors import CorruptDataset
-from acqstream.formats.checksum_list import DOCUMENT, ChecksumPage, Entry, page_bytes, read_pages
-from acqstream.formats.checksum_note import FOLDER, ChecksumNote, list_key, list_number, parse_note
+from acqstream.formats.checksum_list import (
+    DOCUMENT,
+    FOLDER,
+    ChecksumNote,
+    ChecksumPage,
+    Entry,
+    list_key,
+    list_number,
+    page_bytes,
+    parse_note,
+    read_pages,
+)
 from acqstream.formats.registry import chunk_format
-from acqstream.integrity.verification.checksum_check import _Records
-from acqstream.integrity.verification.chunk_check import ChunkVerification, verify_chunks
+from acqstream.integrity.container_proof import ChunkVerification, _Records, verify_chunks
 from acqstream.mirrors.process_pool import ProcessPool
 from acqstream.mirrors.task_runner import TaskRunner
 from tests.log.make_frames import write_log

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.integrity.verification import dataset_check
-from acqstream.integrity.verification.dataset_check import verify
-from acqstream.integrity.verification.journal_facts import JournalFacts
+from acqstream.integrity import verify as verify_module
+from acqstream.integrity.record_check import JournalFacts
+from acqstream.integrity.verify import verify
 from acqstream.log.journal import JOURNAL_NAME, encode_frame, encode_hole, encode_journal_header
 from acqstream.log.journal_file import JournalContent, JournalWalk, read_journal
 from tests.integrity.verification.test_verification import flip
@@ -61,8 +61,8 @@ def test_in_parts_the_same_is_proved_as_at_once(
         return take(walk, frames)
 
     monkeypatch.setattr(JournalWalk, "take", count)
-    monkeypatch.setattr(dataset_check, "check_journal", None)  # of a check at once
-    monkeypatch.setattr(dataset_check, "PART_ROWS", part_rows)
+    monkeypatch.setattr(verify_module, "check_journal", None)  # of a check at once
+    monkeypatch.setattr(verify_module, "PART_ROWS", part_rows)
     assert verify(tmp_path / "cells") == whole
     assert sum(taken) == whole.frames
     assert len(taken) > 1
@@ -81,7 +81,7 @@ def test_damage_is_told_in_parts_as_at_once(tmp_path: Path, name: str, monkeypat
         flip(path, places.get(name, path.stat().st_size // 2), 3)
     whole = verify(tmp_path / "cells")
     assert whole.problem_count > 0
-    monkeypatch.setattr(dataset_check, "PART_ROWS", 100)
+    monkeypatch.setattr(verify_module, "PART_ROWS", 100)
     assert verify(tmp_path / "cells") == whole
 
 
@@ -114,11 +114,11 @@ def test_facts_of_a_journal_are_the_same_in_any_pieces(
 PEAK = """
 import re, sys
 from pathlib import Path
-from acqstream.integrity.verification import dataset_check
+from acqstream.integrity import verify as verify_module
 peak = lambda: int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
-dataset_check.PART_ROWS = int(sys.argv[2])
+verify_module.PART_ROWS = int(sys.argv[2])
 before = peak()
-assert dataset_check.verify(Path(sys.argv[1])).ok
+assert verify_module.verify(Path(sys.argv[1])).ok
 print(peak() - before)
 """
 

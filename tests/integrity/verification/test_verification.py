@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from acqstream.errors import StorageError, UnknownFormat
 from acqstream.formats.ndtiff.pages import StackPage
-from acqstream.integrity.recovery import recover
-from acqstream.integrity.verification import pixel_check
-from acqstream.integrity.verification.dataset_check import Verification, verify
+from acqstream.integrity import pixel_check
+from acqstream.integrity.recover import recover
+from acqstream.integrity.verify import Verification, verify
 from acqstream.log import journal
 from acqstream.log.log import Log
 from acqstream.log.state_file import read_state

@@ -1,0 +1,244 @@
+"""The daemon as its producer hears it: last contact, disk state, warnings, errors as exceptions, and the receipt.
+
+The receipt is compared with the frames that the producer sent and skipped. Pure.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from dataclasses import dataclass
+from datetime import datetime
+
+from acqstream.client.outbox import DeclaredGaps
+from acqstream.errors import (
+    AcqStreamError,
+    AcquisitionFailed,
+    AcquisitionRefused,
+    DatasetExists,
+    DiskFull,
+    FrameRefused,
+    StorageError,
+)
+from acqstream.model.receipt import CTRL_C, UNFORCED, Receipt
+from acqstream.model.status import AcquisitionStatus
+from acqstream.model.units import count_text
+from acqstream.protocol.replies import Error, Warn
+
+MAX_WARNINGS = 1000
+MAX_LOSSES_IN_A_ROW = 5
+_MAX_NUMBERS = 10  # in the text of an error
+_MANY = 50_000  # more than there are in flight
+_STORAGE_ERRORS: dict[str, tuple[type[StorageError], int]] = {
+    "disk_full": (DiskFull, errno.ENOSPC),
+    "io_error": (StorageError, errno.EIO),
+}
+_FRAME_CODES = frozenset(
+    {"duplicate_axes", "shape_mismatch", "dtype_unsupported", "payload_size", "checksum", "tile_axes", "tile_size"}
+)
+_MAX_GAPS = 5  # likewise
+
+
+@dataclass(frozen=True, slots=True)
+class RunWarning:
+    """A problem that the daemon reported and that does not end the run; time is in seconds since 1970."""
+
+    code: str
+    text: str
+    time: float
+
+
+class Contact:
+    """Contact with the daemon. Times are seconds of one monotonic clock."""
+
+    def __init__(self, now: float) -> None:
+        self.heard_at = now
+        self.released_at = now  # frames became safe last
+        self.epoch = 0
+        self.is_lost = False
+        self.loss_reason = ""  # for the error, should contact not return
+        self._losses_in_a_row = 0
+
+    def restore(self, epoch: int, now: float) -> None:
+        """The daemon has opened the acquisition, for the first time or again."""
+        self.epoch = max(self.epoch, epoch)
+        self.is_lost = False
+        self.heard_at = self.released_at = now
+
+    def forgive(self, seconds: float, now: float) -> None:
+        """Move both times, because this program did not run and could not hear."""
+        self.heard_at = min(self.heard_at + seconds, now)
+        self.released_at = min(self.released_at + seconds, now)
+
+    def acknowledge(self) -> None:
+        """The daemon has taken frames over this connection."""
+        self._losses_in_a_row = 0
+
+    def lose(self) -> bool:
+        """The daemon does not know this connection; False when too many connections in a row ended in this way."""
+        if not self.is_lost:  # else one of many answers to frames that were on their way
+            self.is_lost = True
+            self._losses_in_a_row += 1
+        return self._losses_in_a_row <= MAX_LOSSES_IN_A_ROW
+
+
+class RefusedFrames:
+    """Frames that the daemon refused. n_frames counts them, each once; `pending` were not raised yet.
+
+    is_raised: the program gets them as errors; else, as for hooks, in warnings and receipt only.
+    """
+
+    def __init__(self) -> None:
+        self.n_frames = 0
+        self.pending: list[tuple[int, Error]] = []
+        self.is_raised = True
+        self._numbers: set[int] = set()
+        self._lock = threading.RLock()  # a signal handler may call in the middle of `raise_pending`
+
+    def add(self, error: Error, first: int, kept: range) -> None:
+        """Note refused frames, unless that is a repetition. kept: the numbers of frames that may still be refused."""
+        if len(self._numbers) >= _MANY:
+            self._numbers = {one for one in self._numbers if one >= kept.start}
+        new = set(range(max(first, kept.start), min(first + error.count, kept.stop))) - self._numbers
+        self._numbers |= new
+        self.n_frames += len(new)
+        with self._lock:
+            self.pending += [(number, error) for number in sorted(new)]
+
+    def raise_pending(self) -> None:
+        """Raise FrameRefused for the pending frames, once."""
+        with self._lock:
+            pending, self.pending = self.pending, []
+        if not pending or not self.is_raised:
+            return
+        first, numbers = pending[0][1], tuple(number for number, _ in pending)
+        text = f"{first.text} ({first.code})"
+        if len(numbers) > 1:
+            more = ", ".join(map(str, numbers[1:_MAX_NUMBERS])) + (", ..." if len(numbers) > _MAX_NUMBERS else "")
+            text += f"; {len(numbers)} frames were refused, also {more}"
+        text += "; this call did its work all the same"
+        raise FrameRefused(text, code=first.code, number=numbers[0], earlier=numbers)
+
+
+class DaemonReport:
+    """Disk, state and warnings, as the daemon reported them last."""
+
+    def __init__(self, now: float) -> None:
+        self.free_bytes: int | None = None
+        self.seconds_left: float | None = None
+        self.state = ""
+        self.pause_reason = ""  # the daemon waits for space on its disk
+        self.stall = ""  # the disk call that stalls
+        self.paused_at = now
+        self.warnings: tuple[RunWarning, ...] = ()  # replaced and never changed, so that any thread may read it
+
+    def update(self, status: AcquisitionStatus, now: float) -> None:
+        if status.free_bytes is not None:
+            self.free_bytes = status.free_bytes
+        self.seconds_left = status.seconds_left
+        self.state = status.state or self.state
+        if status.paused and not self.pause_reason:
+            self.paused_at = now
+        self.pause_reason, self.stall = status.paused, status.stall
+
+    def add_warning(self, code: str, text: str, wall_time: float) -> RunWarning:
+        """Keep a warning; the oldest give way."""
+        warning = RunWarning(code, text, wall_time)
+        self.warnings = (*self.warnings, warning)[-MAX_WARNINGS:]
+        return warning
+
+    def add_reply(self, reply: Warn, wall_time: float) -> RunWarning | None:
+        """Keep the daemon's warning; None for one that it repeats, as after a lost contact."""
+        try:
+            noted_at = datetime.fromisoformat(reply.time).timestamp()
+        except (ValueError, OverflowError):  # an older daemon sends no time
+            noted_at = wall_time
+        if RunWarning(reply.code, reply.text, noted_at) in self.warnings:
+            return None
+        return self.add_warning(reply.code, reply.text, noted_at)
+
+    def phrases(self) -> list[str]:
+        """State, space and last warning, for an error message."""
+        phrases = [f"its disk stalls: {self.stall}"] if self.stall else []
+        if self.state:
+            phrases.append(f"the daemon's state is {self.state}")
+        if self.free_bytes is not None:
+            phrases.append(f"{self.free_bytes / 1e9:.1f} GB are free on its disk")
+        if self.warnings:
+            phrases.append(f"its last warning: {self.warnings[-1].text}")
+        return phrases
+
+
+def refusal(reply: Error, name: str) -> AcqStreamError:
+    """Why `open` was answered with an error."""
+    if reply.code == "name_taken":
+        return DatasetExists(reply.text)
+    if reply.code in _STORAGE_ERRORS:
+        return _storage_error(reply, name, f"the daemon refuses to open {name!r}")
+    return AcquisitionRefused(f"the daemon refuses to open {name!r}: {reply.text} ({reply.code})", code=reply.code)
+
+
+def failure(reply: Error, path: str) -> AcqStreamError:
+    """Why a running acquisition ended."""
+    if reply.code in _STORAGE_ERRORS:
+        return _storage_error(reply, path, "the daemon ended the acquisition")
+    text = f"the daemon ended the acquisition: {reply.text} ({reply.code})"
+    if reply.number is not None and reply.code in _FRAME_CODES:
+        return FrameRefused(text, code=reply.code, number=reply.number)
+    return AcquisitionFailed(text, code=reply.code, number=reply.number)
+
+
+def name_unforced(error: AcqStreamError, receipt: Receipt) -> None:
+    """Add the frames to the error of a failed run that were published and are not durable: the disk may lose them."""
+    for gap in receipt.missing:
+        if gap.reason == UNFORCED and isinstance(error, StorageError):
+            error.number = gap.first if error.number is None else min(error.number, gap.first)
+            error.add_note(f"frames {gap.first} to {gap.first + gap.count - 1} were {UNFORCED}; send them again")
+
+
+def end_reason(error: BaseException) -> str:
+    """The reason in `close` of a run that an exception of its program ended: type and text."""
+    if isinstance(error, KeyboardInterrupt):
+        return CTRL_C
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _storage_error(reply: Error, path: str, action: str) -> StorageError:
+    kind, usual_errno = _STORAGE_ERRORS[reply.code]
+    error = kind(OSError(reply.errno or usual_errno, reply.text), path, action)
+    error.number = reply.number
+    return error
+
+
+def describe_missing(receipt: Receipt, declared: DeclaredGaps, sent: int, refused: int = 0) -> str:
+    """Text about the frames that a completed run lacks, empty if none. sent is the number of frame numbers in use.
+
+    refused frames are known to be missing.
+    """
+    complaints = []
+    if receipt.status != "completed":
+        complaints.append(f"it ended as {receipt.status!r}" + (f": {receipt.reason}" if receipt.reason else ""))
+    gaps = [
+        (*part, entry.reason)
+        for entry in receipt.missing
+        for part in declared.without(entry.first, entry.first + entry.count)
+    ]
+    count = sum(end - first for first, end, _ in gaps)
+    if count > refused:
+        shown = ", ".join(_numbers(first, end, reason) for first, end, reason in gaps[:_MAX_GAPS])
+        more = f" and {len(gaps) - _MAX_GAPS} more gaps" if len(gaps) > _MAX_GAPS else ""
+        complaints.append(f"{count} of {count_text(sent, 'frame', 'are')} missing: {shown}{more}")
+    else:
+        # Numbers of an earlier producer count as declared, though most are stored: the receipt distinguishes them.
+        absent = max(receipt.skipped + receipt.refused, sum(entry.count for entry in receipt.missing))
+        skipped = min(declared.count + refused, absent)
+        if (lost := sent - receipt.stored - skipped) > 0:
+            missing = f"{lost} of {count_text(sent, 'frame', 'are')} missing"
+            complaints.append(f"{missing}: {receipt.stored} are stored, {skipped} skipped")
+    return "; ".join(complaints)
+
+
+def _numbers(first: int, end: int, reason: str) -> str:
+    numbers = str(first) if end == first + 1 else f"{first} to {end - 1}"
+    return f"{numbers} ({reason})" if reason else numbers

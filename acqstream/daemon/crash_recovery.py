@@ -1,0 +1,166 @@
+"""Continues what an earlier daemon left: recovers datasets before the first request, and resumes unfinished views."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from acqstream.daemon.view_process import ViewProcess
+from acqstream.errors import AcqStreamError, ConfigError, CorruptDataset, FileMissing, StorageError
+from acqstream.formats.ndtiff.folders import FULL_RESOLUTION, read_record, record_key
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
+from acqstream.integrity.recover import RecoveryReport, recover
+from acqstream.log import journal
+from acqstream.log.state_file import STATE_NAME, DatasetState, read_state
+from acqstream.mirrors.view_kinds import folder_of
+from acqstream.model.view_spec import MirrorResult, ViewSpec
+from acqstream.storage.files.atomic_file import TEMPORARY_SUFFIX
+from acqstream.storage.files.directory_lock import DirectoryLock
+from acqstream.storage.files.disk import LocalDisk
+from acqstream.storage.platform import FILES
+from acqstream.views.checkpoint import is_complete, read_checkpoint
+from acqstream.views.pyramid_levels import level_folders
+from acqstream.views.result_record import record_result
+
+logger = logging.getLogger("acqstream.recovery")
+
+GROWTH_WATCH_S = 1.5  # longer than the interval of commits on a slow disk
+_View = tuple[Path, str, Path]
+"""The dataset's folder, the view's name, and its own folder."""
+
+
+def recover_all(folders: Iterable[Path]) -> list[RecoveryReport]:
+    """Recover every dataset among `folders` that was being written when its writer died.
+
+    A dataset that cannot be recovered is left unchanged and logged as an error; the others are still recovered.
+    """
+    reports = []
+    for folder in folders:
+        if not (folder / STATE_NAME).is_file():
+            _remove_unstarted(folder)
+            continue
+        try:
+            report = recover(folder)
+        except (AcqStreamError, OSError) as error:
+            logger.error("cannot recover %s: %s", folder, error)  # noqa: TRY400 - expected: no stack
+            continue
+        except Exception:  # one dataset must not keep the daemon from starting
+            logger.exception("cannot recover %s: unexpected error, please report it", folder)
+            continue
+        if report is not None:
+            logger.warning("recovered %s", report)
+            reports.append(report)
+    return reports
+
+
+def growing_datasets(folders: Iterable[Path]) -> set[Path]:
+    """Return the datasets in writing whose files change within GROWTH_WATCH_S: their writer lives on another mount."""
+    before = {}
+    for folder in folders:
+        with contextlib.suppress(AcqStreamError, OSError):  # it is logged when it is to be recovered
+            if read_state(str(folder)).state.writing:
+                before[folder] = _status_of_files(folder)
+    if before:
+        time.sleep(GROWTH_WATCH_S)
+    growing = {folder for folder, status in before.items() if _status_of_files(folder) != status}
+    for folder in growing:
+        logger.error("%s is not recovered: another program still writes it; stop that program", folder)
+    return growing
+
+
+def _status_of_files(folder: Path) -> dict[Path, tuple[int, int]]:
+    found = {}
+    for path in (*folder.iterdir(), *folder.glob(f"{FULL_RESOLUTION}/*")):
+        with contextlib.suppress(FileNotFoundError):  # it was renamed meanwhile
+            found[path] = (path.stat().st_size, path.stat().st_mtime_ns)
+    return found
+
+
+def _remove_unstarted(folder: Path) -> None:
+    """Remove a folder that has only the first files of a dataset: its writer died before it accepted a frame."""
+    stack_folder = folder / FULL_RESOLUTION  # of a tiled dataset
+    is_tiled = stack_folder.is_dir()
+    files = [path for path in folder.iterdir() if path != stack_folder or not is_tiled]
+    first_files = {journal.JOURNAL_NAME, INDEX_NAME, STATE_NAME + TEMPORARY_SUFFIX}
+    if journal.JOURNAL_NAME not in {file.name for file in files} or not {file.name for file in files} <= first_files:
+        return
+    if is_tiled and [file.name for file in stack_folder.iterdir()] not in ([], [INDEX_NAME]):
+        return
+    if (folder / journal.JOURNAL_NAME).stat().st_size > journal.HEADER_BYTES:
+        return
+    try:
+        if is_tiled:
+            with contextlib.suppress(FileNotFoundError):
+                FILES.unlink(str(stack_folder / INDEX_NAME))
+            FILES.rmdir(str(stack_folder))
+        for file in files:
+            FILES.unlink(str(file))
+        FILES.rmdir(str(folder))
+    except OSError as error:
+        logger.warning("cannot remove %s, which has no frames: %s", folder, error)
+        return
+    logger.warning("removed %s: its writer died while creating it, it had no frames", folder)
+
+
+def resume_views(process: ViewProcess, folders: Iterable[Path]) -> None:
+    """Have every requested view made that is not complete, of the datasets in these folders.
+
+    Levels without a checkpoint are left alone: most likely the dataset is a copy, and they are complete.
+    """
+    if process.unavailable_reason:
+        return
+    complete: list[_View] = []
+    for folder in folders:
+        try:
+            state = read_state(str(folder))
+        except FileMissing:
+            continue
+        except (CorruptDataset, StorageError) as error:
+            logger.warning("cannot resume views of %s: %s", folder, error)
+            continue
+        try:
+            specs = state.views
+        except ValueError as error:
+            logger.warning("cannot resume views of %s: invalid request: %s", folder, error)
+            continue
+        for spec in specs:
+            _resume(process, folder, state, spec, complete)
+    if complete:  # in a thread: there may be thousands, and each is forced to the disk
+        threading.Thread(target=_record_complete, args=(complete,), name="record-views", daemon=True).start()
+
+
+def _resume(process: ViewProcess, folder: Path, state: DatasetState, spec: ViewSpec, complete: list[_View]) -> None:
+    """Resume one view, or add it to those that are complete."""
+    try:
+        own_folder = folder_of(folder, spec)
+    except ConfigError as error:
+        logger.warning("cannot resume view %s of %s: %s", spec.name, folder, error)
+        return
+    if spec.is_pyramid and level_folders(folder) and not own_folder.exists():
+        logger.warning("%s was renamed or copied without %s.pyramid: its levels are left as they are", folder, folder)
+    elif not is_complete(own_folder, state.dataset_id):
+        logger.info("resuming view %s of %s", spec.name, folder)
+        process.add(str(folder), spec)
+    else:
+        complete.append((folder, spec.name, own_folder))
+
+
+def _record_complete(views: Iterable[_View]) -> None:
+    """Record views whose daemon died between their last checkpoint and the record in the dataset's folder."""
+    for folder, name, own_folder in views:
+        recorded = read_record(folder, record_key(folder, own_folder))
+        if recorded is not None and recorded.complete:
+            continue
+        try:
+            with DirectoryLock(str(own_folder)):
+                saved = read_checkpoint(own_folder)
+                if saved is not None and saved.is_complete:
+                    count = saved.cursor
+                    result = MirrorResult(name=name, state="complete", frames=count, published=count)
+                    record_result(LocalDisk(), folder, own_folder, result)
+        except AcqStreamError as error:
+            logger.warning("cannot record that view %s of %s is complete: %s", name, folder, error)

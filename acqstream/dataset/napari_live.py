@@ -1,0 +1,196 @@
+"""Layers of napari that grow with their dataset; sliders that follow its newest frame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from acqstream.dataset.dataset import Dataset
+from acqstream.dataset.napari_layers import METADATA_KEY, LayerSource, data_of, image_layers, widen_ranges
+from acqstream.description.channels import CHANNEL
+from acqstream.errors import DatasetError
+from acqstream.model.axes import AxisValue
+
+KEY = "F"
+_STOPPED = f"not following: a slider was moved; press {KEY} to follow the newest frame"
+
+
+class NewestFrame:
+    """Keeps a viewer at the newest frame until somebody moves a slider; the key F switches it on and off.
+
+    A line in the viewer names the frame, or the reason why it does not follow. Datasets without frames are followed
+    along their slowest axis.
+    """
+
+    def __init__(self, viewer: Any, dataset: Dataset) -> None:
+        self.is_following = True
+        self._viewer = viewer
+        self._dataset = dataset
+        self._points: dict[int, float] = {}  # where the sliders were put, by axis of the viewer
+        viewer.text_overlay.visible = True
+        viewer.bind_key(KEY, lambda _viewer: self.toggle(), overwrite=True)
+
+    def update(self) -> None:
+        """Move the sliders. Call it in the thread of the window, after the layers have grown."""
+        if self.is_following and self._is_moved():
+            self.is_following = False
+            self._viewer.text_overlay.text = _STOPPED
+        if self.is_following:
+            self._show()
+
+    def toggle(self) -> None:
+        """Follow, or stay at the frame that is shown."""
+        self.is_following = not self.is_following
+        self._points = {}
+        if self.is_following:
+            self._show()
+        else:
+            self._viewer.text_overlay.text = f"not following; press {KEY} to follow the newest frame"
+
+    def _is_moved(self) -> bool:
+        point = self._viewer.dims.point
+        # Only where it was put: the viewer itself has changed the others when it got another axis.
+        return any(axis >= len(point) or point[axis] != value for axis, value in self._points.items())
+
+    def _show(self) -> None:
+        newest = self._newest()
+        for layer in self._viewer.layers:
+            source = layer.metadata.get(METADATA_KEY)
+            if newest is None or not isinstance(source, LayerSource) or source.dataset is not self._dataset:
+                continue
+            place, points = _place_in(source, newest), {}
+            first = self._viewer.dims.ndim - layer.ndim  # a layer has the last axes of the viewer
+            for axis, world in place.items():
+                self._viewer.dims.set_point(first + axis, world)
+                points[first + axis] = self._viewer.dims.point[first + axis]
+            self._points = points
+            shown = ", ".join(f"{name} {value}" for name, value in newest.items()) or "the only frame"
+            state = "following" if self._dataset.writing else "finished, newest frame"
+            self._viewer.text_overlay.text = f"{state}: {shown}"
+            return
+
+    def _newest(self) -> dict[str, AxisValue] | None:
+        if self._dataset.has_frames:
+            return self._dataset.newest_key()
+        level = self._dataset.levels[0]
+        if not level.item_count:
+            return None
+        return {name: values[-1] for name, values in list(level.axis_values().items())[:1]}
+
+
+def _place_in(source: LayerSource, newest: dict[str, AxisValue]) -> dict[int, float]:
+    """Places of a frame in world coordinates, by axis of the layer; of those axes that have sliders."""
+    keywords = data_of(source)
+    data = keywords["data"]
+    shown = (data[0] if keywords["multiscale"] else data).shown
+    names = list(keywords["axis_labels"])
+    places = {}
+    for axis in shown:
+        if axis.name in newest and axis.name in names and newest[axis.name] in axis.values:
+            number = names.index(axis.name)
+            index = list(axis.values).index(newest[axis.name])
+            places[number] = keywords["translate"][number] + index * keywords["scale"][number]
+    return places
+
+
+INTERVAL_MS = 100
+"""Period in which a window looks for new frames."""
+
+_KEPT = ("name", "blending", "opacity", "visible", "gamma", "contrast_limits", "colormap")
+
+
+class LiveLayers:
+    """The layers of one dataset in a viewer: napari's window, or its model without one. follow: see `NewestFrame`."""
+
+    def __init__(self, viewer: Any, dataset: Dataset, *, follow: bool = False) -> None:
+        self._viewer = viewer
+        self._dataset = dataset
+        widen_ranges(viewer)
+        self._counts = self._count()
+        self._shown = self._channels()
+        self._newest = NewestFrame(viewer, dataset) if follow else None
+        if self._newest is not None:
+            self._newest.update()
+
+    def update(self) -> bool:
+        """Show the frames that came since, new channels as new layers; False when nothing more will come.
+
+        Call it in the thread of the window. A layer that was removed stays away. Raises as `Dataset.refresh`.
+        """
+        self._dataset.refresh()
+        writing = self._dataset.writing  # after the refresh: when it is false, that one brought the last frames
+        counts = self._count()
+        if counts != self._counts:
+            self._show()
+            self._counts = counts
+        if self._newest is not None:
+            self._newest.update()
+        return writing
+
+    def _count(self) -> list[int]:
+        return [level.item_count for level in self._dataset.levels]
+
+    def _channels(self) -> set[AxisValue | None]:
+        if not self._dataset.levels[0].item_count:
+            return set()
+        return set(self._dataset.levels[0].axis_values().get(CHANNEL, [None]))
+
+    def _show(self) -> None:
+        for layer in list(self._viewer.layers):
+            source = layer.metadata.get(METADATA_KEY)
+            if isinstance(source, LayerSource) and source.dataset is self._dataset:
+                self._grow(layer, source)
+        for data, keywords, _ in image_layers(self._dataset, self._shown):
+            self._viewer.add_image(data, **keywords)
+        self._shown |= self._channels()
+
+    def _grow(self, layer: Any, source: LayerSource) -> None:
+        if source.channel not in self._channels():  # channels came after frames without one
+            return
+        keywords = data_of(source)
+        if keywords["multiscale"] == layer.multiscale and len(keywords["axis_labels"]) == layer.ndim:
+            layer.data = keywords["data"]
+            layer.scale, layer.translate, layer.units = (keywords[name] for name in ("scale", "translate", "units"))
+            return
+        # a first lower level, or a new axis: a layer cannot become that
+        position = self._viewer.layers.index(layer)
+        kept = {name: getattr(layer, name) for name in _KEPT}
+        self._viewer.layers.remove(layer)
+        data = keywords.pop("data")
+        added = self._viewer.add_image(data, metadata=layer.metadata, **(keywords | kept))
+        self._viewer.layers.move(self._viewer.layers.index(added), position)
+
+
+def live_layers(viewer: Any) -> list[LiveLayers]:
+    """One for each dataset that is shown in a viewer and still written."""
+    sources = [layer.metadata.get(METADATA_KEY) for layer in viewer.layers]
+    shown = {id(source.dataset): source.dataset for source in sources if isinstance(source, LayerSource)}
+    return [LiveLayers(viewer, dataset) for dataset in shown.values() if dataset.writing]
+
+
+def start_timer(dataset: Dataset, *, follow: bool = False) -> bool:
+    """Update the layers of the dataset in the current window until it is finished; False without a window.
+
+    A dataset that cannot be read any more ends it: napari shows the error.
+    """
+    import napari
+
+    viewer = napari.current_viewer()
+    if viewer is None:
+        return False
+    from qtpy.QtCore import QTimer
+
+    live = LiveLayers(viewer, dataset, follow=follow)
+    timer = QTimer(viewer.window._qt_window)
+
+    def tick() -> None:
+        try:
+            writing = live.update()
+        except DatasetError:
+            timer.stop()
+            raise
+        if not writing:
+            timer.stop()
+
+    timer.timeout.connect(tick)
+    timer.start(INTERVAL_MS)
+    return True

@@ -1,1 +1,0 @@
-"""Rebuilds a torn or lost index, for datasets of any writer; changes nothing else."""

@@ -1,1 +1,0 @@
-"""Proof of a dataset: its files, its journal, every frame, its receipt."""
