@@ -208,8 +208,9 @@ def test_a_dataset_is_open_until_its_answer_was_made(tmp_path: Path) -> None:
         assert site.context is not None
         found = []
         for time in "01":  # chunks of a lower level, which are too large to be made at once
-            found.append(data_routes._find(site.context, ("one", "ome.zarr", "1", "c", time, *"0000"), None, lent))
-            assert isinstance(found[-1], data_routes.FoundObject)
+            one = data_routes._find(site.context, ("one", "ome.zarr", "1", "c", time, *"0000"), None, lent)
+            assert isinstance(one, data_routes.FoundObject)
+            found.append(one)
         with site.context.shelf.borrow(tmp_path / "other"):
             pass
         assert data_routes._body(found[0]).size == 1024 * 1024 * 2
