@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from acqstream.web.page.viewer_links import shell_word
+from acqstream.model.units import shell_word
 
 _INTERRUPTED = 130
 _NEXT = """

@@ -17,9 +17,8 @@ import typer
 from acqstream.cli.info import disk_bytes
 from acqstream.cli.output import ExitCode, print_json, progress_bar
 from acqstream.errors import ConfigError, DatasetLocked
-from acqstream.model.units import count_text, size_text
+from acqstream.model.units import count_text, shell_word, size_text
 from acqstream.model.view_spec import LOG_VIEW_KINDS, ViewSpec
-from acqstream.web.page.viewer_links import shell_word
 
 if TYPE_CHECKING:
     from acqstream.formats.chunk_format import ChunkFormat

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+
 _SINGULAR = {"are": "is", "were": "was", "have": "has", "do": "does", "need": "needs"}
 _DECIMAL = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -37,3 +40,13 @@ def count_text(count: int, noun: str, verb: str = "") -> str:
     """A count with its noun, and perhaps a verb: "1 frame", "1,200 frames", "1 frame is", "2 frames are"."""
     one = f"{count:,} {noun} {_SINGULAR.get(verb, verb)}" if count == 1 else f"{count:,} {noun}s {verb}"
     return one.rstrip()
+
+
+_WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
+
+
+def shell_word(path: str) -> str:
+    """The path quoted for a POSIX shell, so that nothing in it is run; with double quotes for a path of Windows."""
+    if _WINDOWS.match(path) is not None:
+        return f'"{path}"'  # no name there has a double quote
+    return shlex.quote(path)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from acqstream.bench import comparison
-from acqstream.bench.comparison import BenchSettings, Row, run_benchmark
+from acqstream.bench.comparison import Bench, BenchSettings, Row, run_benchmark
 from acqstream.bench.measurement import Latency, Measurement, ProcessCost, file_system_of
 from acqstream.bench.workload import Workload
 from acqstream.errors import AcquisitionFailed, ConfigError
@@ -117,3 +117,12 @@ def test_refuses_before_anything_runs(tmp_path: Path, rows: Rows, changes: dict[
 
 def test_names_the_file_system(tmp_path: Path) -> None:
     assert file_system_of(tmp_path)
+
+
+def test_rounds_go_in_one_order_and_then_in_the_other(tmp_path: Path) -> None:
+    """The first run of a round may find an idle disk."""
+    told: list[tuple[str, int, int]] = []
+    bench = Bench(replace(settings(tmp_path), pairs=3), tmp_path, lambda *news: told.append(news), 6)
+    assert bench.in_turn("reading", ("a", "b"), str.upper) == {"a": ["A"] * 3, "b": ["B"] * 3}
+    assert [text for text, _, _ in told] == [f"reading: {name}" for name in "abbaab"]
+    assert [done for _, done, _ in told] == [0, 1, 2, 3, 4, 5]

@@ -323,3 +323,13 @@ def test_blosc_refuses_more_bytes_than_it_can_encode() -> None:
     with pytest.raises(ValueError, match="2147483632 bytes are too many for one chunk"):
         blosc.encode(np.zeros(2**31 - 16, np.uint8).data, 1, cname="lz4", clevel=1, shuffle=blosc.BIT_SHUFFLE)
     assert len(blosc.encode(b"", 1, cname="lz4", clevel=1, shuffle=blosc.BIT_SHUFFLE)) == 16, "a header, not nothing"
+
+
+def test_an_xz_header_that_asks_for_gigabytes_is_refused() -> None:
+    """The dictionary's size is one byte of the first block's header: 12 bytes of stream header, then 5 more."""
+    data = bytearray(encode_xz(SAMPLE))
+    data[16] = 40  # 4 GiB
+    end = 12 + 4 * (data[12] + 1) - 4
+    data[end : end + 4] = zlib.crc32(bytes(data[12:end])).to_bytes(4, "little")
+    with pytest.raises(CorruptDataset, match="xz: Memory usage limit"):
+        decode_xz(bytes(data), len(SAMPLE))

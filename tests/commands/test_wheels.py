@@ -44,6 +44,9 @@ def test_the_wheels_of_this_machine(tmp_path: Path) -> None:
     assert (wheels.has_kernels(with_kernels), wheels.has_kernels(pure)) == (True, False)
     assert kernels_in(tmp_path / "compiled", with_kernels) == "compiled"
     assert kernels_in(tmp_path / "pure", pure) == "numpy"
+    for wheel in (with_kernels, pure):  # the developers' measurements are not in it
+        with zipfile.ZipFile(wheel) as archive:
+            assert {name.partition("/")[0].partition("-")[0] for name in archive.namelist()} == {"acqstream"}
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -73,6 +74,16 @@ def test_a_check_that_fails_is_unknown_and_the_next_ones_run(tmp_path: Path) -> 
     assert (first.verdict.level, first.facts) == (Severity.UNKNOWN, {})
     assert "Input/output error" in first.verdict.what
     assert second.facts["free_bytes"] > 0
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_a_check_of_the_disk_that_fails_is_a_problem(tmp_path: Path, check: Check) -> None:
+    def gather(_examination: Examination) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    (result,) = run_checks(examination(tmp_path), (replace(check, gather=gather),))
+    is_of_disk = check.name in ("disk speed", "free space", "file system")
+    assert result.verdict.level is (Severity.PROBLEM if is_of_disk else Severity.UNKNOWN)
 
 
 def test_the_disk_is_left_alone_while_something_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from acqstream.web.page.viewer_links import shell_word, viewer_lines
+from acqstream.model.units import shell_word
+from acqstream.web.page.viewer_links import viewer_lines
 
 BASE = "http://127.0.0.1:5280"
 CLIENT = "https://client.example/"

@@ -12,9 +12,8 @@ from acqstream.model.daemon_note import STARTING
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import AcquisitionStatus, DaemonStatus, SpaceLevel, ViewStatus
-from acqstream.model.units import count_text, duration_text, rate_text, size_text
+from acqstream.model.units import count_text, duration_text, rate_text, shell_word, size_text
 from acqstream.monitor.daemon_watch import DaemonView, EndedRun
-from acqstream.web.page.viewer_links import shell_word
 
 SILENT_S = 5.0  # without a frame, at least, before a run counts as silent
 SILENT_INTERVALS = 5

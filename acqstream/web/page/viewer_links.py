@@ -1,27 +1,15 @@
 """Links and lines to copy that open a dataset in other programs. Pure.
 
-A path is one word of a command line that somebody copies into a terminal. The addresses of virtual datasets, and of the
-page that shows one in Neuroglancer, are those of docs/web.md.
+The addresses of virtual datasets, and of the page that shows one in Neuroglancer, are those of docs/web.md.
 """
 
 from __future__ import annotations
 
-import re
-import shlex
 from typing import Any
 from urllib.parse import quote
 
+from acqstream.model.units import shell_word
 from acqstream.web.data.neuroglancer_state import CONCURRENT_DOWNLOADS, state_url
-
-_WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
-
-
-def shell_word(path: str) -> str:
-    """The path quoted for a POSIX shell, so that nothing in it is run; with double quotes for a path of Windows."""
-    if _WINDOWS.match(path) is not None:
-        return f'"{path}"'  # no name there has a double quote
-    return shlex.quote(path)
-
 
 _FRAMES = "ndtiff"
 _LAYOUTS = {"n5": "n5", "ome-zarr": "zarr3", "precomputed": "precomputed"}
