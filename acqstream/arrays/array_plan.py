@@ -1,6 +1,8 @@
 """Plans the stored array of a mirror: its axes, their sizes as far as they are known, and its space. Pure.
 
 A mirror is planned before its frames arrive, or with those that were published so far. See docs/arrays.md for the rule.
+An array announces an index of the axis that it grows along when all its frames are there, and earlier ones when a frame
+of a later index has come: other software sees no zeros where data will come.
 """
 
 from __future__ import annotations
@@ -31,11 +33,6 @@ from acqstream.model.axes import (
     axis_order,
     stored_axis_order,
 )
-
-# The rule by which an array announces the indices of the axis that it grows along: for mirrors and viewers. Pure.
-#
-# Other software sees no zeros where data will come: the last index is announced when all its frames are there, earlier
-# ones when a frame of a later index has come.
 
 
 def growing_axis(sizes: Mapping[str, int]) -> str | None:

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from acqstream.model.axes import AxisValue
 from acqstream.model.fields import check_choice, check_integer, check_optional_integer, check_text, field_error
 
-# Axis values of many frames at once.
-
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:

@@ -1,7 +1,8 @@
 """The array that frames make up: the one rule for readers, mirrors and the web. Pure.
 
 docs/arrays.md states the rule with examples. A `FrameArray` is the array at one moment, made from the values seen so
-far; a growing reader makes another one when its number of frames has changed.
+far; a growing reader makes another one when its number of frames has changed. Along an axis integers come first, in
+numerical order. Names follow: declared ones in the order of their declaration, others in order of first appearance.
 """
 
 from __future__ import annotations
@@ -16,12 +17,6 @@ from typing import Any
 
 from acqstream.arrays.mosaic import Canvas, Side
 from acqstream.model.axes import COLUMN, PICTURE_AXES, ROW, Axes, AxisValue, axis_order
-
-# Orders the values along an axis of frames. Pure.
-#
-# Integers come first, in numerical order. Names follow: declared ones in the order of their declaration, others in
-# order of first appearance.
-
 
 MAX_PLANNED = 10_000_000  # values along an axis; a damaged file may declare any size
 

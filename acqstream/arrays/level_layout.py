@@ -1,4 +1,4 @@
-"""Interfaces through which a dataset and its levels read. Frames and chunked arrays implement one each.
+"""The interface through which a level reads. Frames and chunked arrays implement it.
 
 `LevelLayout` describes the array of a level at one moment. A source also reads by an older layout: frames and chunks
 published since then move nothing.
@@ -16,12 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.selection import as_slice
-from acqstream.description.channels import ChannelLook
 from acqstream.description.space import Coordinates, Place
 from acqstream.errors import DatasetError
 from acqstream.model.axes import POSITION, AxisValue
-from acqstream.model.state import AcquisitionState
-from acqstream.model.view_spec import MirrorResult
 
 Z, Y, X, C = "z", "y", "x", "c"
 Missing = dict[str, AxisValue]
@@ -241,43 +238,6 @@ class LevelAddress(NamedTuple):
     number: int
     follows_links: bool
     is_stitched: bool = True
-
-
-class Source(Protocol):
-    """Reads a dataset. It shows the frames and chunks published at opening or at the last `refresh`."""
-
-    @property
-    def path(self) -> Path: ...
-    @property
-    def format(self) -> str: ...
-    @property
-    def levels(self) -> Sequence[LevelSource]:
-        """Levels seen so far, the full resolution first."""
-
-    @property
-    def complete(self) -> bool: ...
-    @property
-    def writing(self) -> bool: ...
-    @property
-    def state(self) -> AcquisitionState | None: ...
-    @property
-    def mirrors(self) -> tuple[MirrorResult, ...]: ...
-    @property
-    def summary_metadata(self) -> Mapping[str, Any]: ...
-    @property
-    def display_settings(self) -> Mapping[str, Any]: ...
-    @property
-    def extent(self) -> str:
-        """Its size as text for people."""
-
-    def looks(self) -> Mapping[AxisValue | None, ChannelLook]:
-        """Name, colour and contrast of each value of `channel` in levels[0]; of None without any. May read frames."""
-
-    def axis_values(self) -> Mapping[str, Sequence[AxisValue]]: ...
-    def refresh(self) -> list[dict[str, AxisValue]]:
-        """Look for news in all levels, and for new levels; keys of new frames."""
-
-    def close(self) -> None: ...
 
 
 def even_coordinates(

@@ -29,7 +29,7 @@ def service(
     Windows: a task of the Task Scheduler. Linux: a user unit of systemd. Needs no administrator.
     Exit code 1 of status: it is not installed.
     """
-    from acqstream.storage.platform import services
+    from acqstream.storage.platform import pc
 
     if action is ServiceAction.install:
         from acqstream.daemon.config import load_config
@@ -38,10 +38,10 @@ def service(
             raise typer.BadParameter("give --data DIR or --config FILE")
         settings = load_config(config, data=data)
         settings.data.mkdir(parents=True, exist_ok=True)
-        print(services.install(_command(data, config), settings.runtime / "acqstream.log"))
+        print(pc.install(_command(data, config), settings.runtime / "acqstream.log"))
     elif action is ServiceAction.remove:
-        print(services.remove())
-    elif services.is_installed():
+        print(pc.remove())
+    elif pc.is_installed():
         print("installed; `acqstream status` shows whether the daemon runs")
     else:
         print("not installed; `acqstream service install --data DIR` installs it")

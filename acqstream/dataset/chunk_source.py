@@ -1,4 +1,4 @@
-"""The source of a dataset in a chunk format: arrays, no single frames."""
+"""A dataset in a chunk format, and its levels: arrays, no single frames."""
 
 from __future__ import annotations
 
@@ -37,9 +37,6 @@ from acqstream.model.axes import POSITION, AxisValue
 from acqstream.model.view_spec import MirrorResult
 from acqstream.storage.files.boundary import following_links
 from acqstream.storage.stores.data_path import place_of
-
-# Reads one level of an array cut into chunks.
-
 
 _PIXELS = ((Y, X, C), (Y, X))
 
@@ -225,7 +222,7 @@ def _positions(grid: Sequence[int]) -> Iterator[Position]:
 
 
 class ChunkSource:
-    """A Source over the readers of all levels of an array."""
+    """A dataset of the readers of all levels of an array."""
 
     def __init__(self, opened: Path, chunk_format: ChunkFormat[Any], *, follows_links: bool) -> None:
         self.format = chunk_format.name

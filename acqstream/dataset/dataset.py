@@ -1,4 +1,4 @@
-"""A dataset on disk, finished or growing: the public reading side."""
+"""A dataset on disk, finished or growing: the public reading side. It follows new frames, and chooses levels."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.arrays.level_layout import Source, X, Y
-from acqstream.dataset.frame_source import NDTiffSource
+from acqstream.arrays.level_layout import X, Y
+from acqstream.dataset.frame_source import NDTiffSource, follow_keys
 from acqstream.dataset.level import Level
 from acqstream.dataset.level_array import LevelArray
-from acqstream.dataset.sources import open_source
+from acqstream.dataset.sources import Source, open_source
 from acqstream.description.channels import ChannelLook
 from acqstream.errors import DatasetError, FileMissing, UnsupportedFeature, WaitTimeout
-from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.model.axes import AxisValue
 from acqstream.model.state import AcquisitionState
 from acqstream.model.view_spec import MirrorResult
@@ -29,57 +28,6 @@ from acqstream.storage.files.url_path import as_path
 if TYPE_CHECKING:
     import dask.array
     import xarray
-
-
-# New frames of a growing dataset, as they are published.
-
-
-class Followed(Protocol):
-    """A level of a dataset that may still have to appear; `name` is for errors.
-
-    failure is the error of the view that made the level, if it failed before the end, as of the last refresh.
-    """
-
-    name: str
-    failure: str
-
-    def refresh(self) -> bool:
-        """Look for new frames; False if no frame will come after those seen now."""
-
-    def reader(self) -> NDTiffReader | None:
-        """The reader of the level; None while the level is missing."""
-
-
-def follow_keys(
-    followed: Followed, timeout_s: float | None, poll_s: float, *, replaced: bool = False
-) -> Iterator[dict[str, AxisValue]]:
-    """Every key once, from the first frame on, in order of arrival, until the writer has ended.
-
-    replaced: a key comes again whenever its frame was written again. Raises TimeoutError when no new frame came
-    within timeout_s of the last one, DatasetError if the level never appeared, or its view failed.
-    """
-    seen = 0
-    last_news = time.monotonic()
-    while True:
-        looked = time.monotonic()  # before the refresh: the next one sees frames that come while this program pauses
-        writing = followed.refresh()
-        reader = followed.reader()
-        count = len(reader) if reader is not None else 0  # after the state: another thread may have refreshed meanwhile
-        if reader is not None and count > seen:
-            rows = range(seen, count)
-            yield from map(reader.key, rows) if replaced else reader.keys(rows)
-            seen = count
-            last_news = time.monotonic()  # after the yields: the consumer's own time does not count
-        elif followed.failure:
-            raise DatasetError(f"{followed.name} is incomplete: the view that makes it failed {followed.failure}")
-        elif not writing:
-            if reader is None:
-                raise DatasetError(f"{followed.name}: the level is missing")
-            return
-        elif timeout_s is not None and looked - last_news >= timeout_s:
-            raise TimeoutError(f"{followed.name}: no new frame within {timeout_s} s after frame {seen}; not complete")
-        else:
-            time.sleep(poll_s)
 
 
 DEFAULT_POLL_S = 0.02
@@ -262,7 +210,7 @@ class Dataset:
 
         Returns the new keys of the full resolution, in order of arrival; none for an array. Reads only new entries.
         """
-        return self._source.refresh()
+        return list(self._source.refresh())
 
     def to_dask(self, level: int = 0) -> dask.array.Array:
         """A level as a lazy dask array, see `dask_arrays.to_dask`."""
@@ -330,9 +278,6 @@ def _key(axes: Mapping[str, AskedValue] | None, more_axes: Mapping[str, AskedVal
 
 def _plain(value: AskedValue) -> AxisValue:
     return str(value) if isinstance(value, str) else operator.index(value)
-
-
-# Arrays of all levels for one view, and the choice of a level for a small picture.
 
 
 MIN_SIDE = 240

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.description.channels import CHANNEL, ChannelLook
+from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.folders import read_records
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.frames.frame_description import FrameLooks
@@ -25,7 +27,7 @@ from acqstream.storage.files.boundary import following_links
 
 
 class NDTiffSource:
-    """A Source over the readers of all levels, and what single frames alone have."""
+    """A dataset of the readers of all levels, and what single frames alone have."""
 
     def __init__(
         self,
@@ -88,12 +90,13 @@ class NDTiffSource:
         values = self._levels[0].frame_array().values if len(self._full) else {}
         return {name: values.get(name, seen[name]) for name in axis_order(seen, self._full.declared_order)}
 
-    def refresh(self) -> list[dict[str, AxisValue]]:
+    def refresh(self) -> Iterable[dict[str, AxisValue]]:
+        """Look for new frames and levels; keys of new frames, which are made as they are taken."""
         rows = self._full.refresh()
         for reader in self._readers[1:]:
             reader.refresh()
         self.find_levels()
-        return list(self._full.keys(rows))
+        return self._full.keys(rows)
 
     def close(self) -> None:
         for reader in self._readers:
@@ -152,7 +155,9 @@ class NDTiffSource:
 
 
 class FollowedLevel:
-    """One level as `follow_keys` needs it."""
+    """A level that may still have to appear. name is for errors, failure that of the view which made the level, if it
+    failed before the end, as of the last refresh.
+    """
 
     def __init__(self, source: NDTiffSource, level: int) -> None:
         self.name = f"{source.path}, level {level}"
@@ -178,3 +183,35 @@ class FollowedLevel:
         """None while the level is missing."""
         readers = self._source.readers
         return readers[self._level] if self._level < len(readers) else None
+
+
+def follow_keys(
+    followed: FollowedLevel, timeout_s: float | None, poll_s: float, *, replaced: bool = False
+) -> Iterator[dict[str, AxisValue]]:
+    """Every key once, from the first frame on, in order of arrival, until the writer has ended.
+
+    replaced: a key comes again whenever its frame was written again. Raises TimeoutError when no new frame came
+    within timeout_s of the last one, DatasetError if the level never appeared, or its view failed.
+    """
+    seen = 0
+    last_news = time.monotonic()
+    while True:
+        looked = time.monotonic()  # before the refresh: the next one sees frames that come while this program pauses
+        writing = followed.refresh()
+        reader = followed.reader()
+        count = len(reader) if reader is not None else 0  # after the state: another thread may have refreshed meanwhile
+        if reader is not None and count > seen:
+            rows = range(seen, count)
+            yield from map(reader.key, rows) if replaced else reader.keys(rows)
+            seen = count
+            last_news = time.monotonic()  # after the yields: the consumer's own time does not count
+        elif followed.failure:
+            raise DatasetError(f"{followed.name} is incomplete: the view that makes it failed {followed.failure}")
+        elif not writing:
+            if reader is None:
+                raise DatasetError(f"{followed.name}: the level is missing")
+            return
+        elif timeout_s is not None and looked - last_news >= timeout_s:
+            raise TimeoutError(f"{followed.name}: no new frame within {timeout_s} s after frame {seen}; not complete")
+        else:
+            time.sleep(poll_s)

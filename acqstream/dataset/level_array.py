@@ -2,6 +2,7 @@
 
 A level grows; arrays of dask, xarray and napari keep their shape. A `LevelArray` therefore reads by the layout that the
 level had when the array was made. A value that appears in between, or a tile left of the first one, moves nothing.
+`import_optional` imports the libraries.
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ from acqstream.dataset.sources import reopened
 from acqstream.errors import ConfigError
 from acqstream.extras import install_command
 from acqstream.model.axes import AxisValue
-
-# Libraries that only some uses of a dataset need.
 
 
 def import_optional(module: str, extra: str) -> Any:

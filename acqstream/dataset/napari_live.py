@@ -1,4 +1,4 @@
-"""Layers of napari that grow with their dataset."""
+"""Layers of napari that grow with their dataset; sliders that follow its newest frame."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from acqstream.dataset.napari_layers import METADATA_KEY, LayerSource, data_of, 
 from acqstream.description.channels import CHANNEL
 from acqstream.errors import DatasetError
 from acqstream.model.axes import AxisValue
-
-# Moves the sliders of a viewer to the newest frame of a dataset, and shows that it does.
-
 
 KEY = "F"
 _STOPPED = f"not following: a slider was moved; press {KEY} to follow the newest frame"

@@ -1,4 +1,4 @@
-"""Opens the source of the dataset at a path."""
+"""Opens the source of the dataset at a path, also for arrays that were sent to this process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
 
-from acqstream.arrays.level_layout import LevelAddress, LevelSource, Source
+from acqstream.arrays.level_layout import LevelAddress, LevelSource
 from acqstream.dataset.chunk_source import ChunkSource
 from acqstream.dataset.frame_source import NDTiffSource
 from acqstream.errors import CorruptDataset, DatasetError, StorageError, UnknownFormat, UnsupportedFeature
@@ -20,8 +20,11 @@ from acqstream.storage.files.boundary import following_links
 from acqstream.storage.files.small_file import read_json_object
 from acqstream.storage.files.url_path import as_path, is_remote
 
+Source = NDTiffSource | ChunkSource
+"""Reads a dataset. It shows the frames and chunks published at opening or at the last `refresh`."""
 
-def open_source(path: Path, *, follow_links: bool, is_stitched: bool = True) -> NDTiffSource | ChunkSource:
+
+def open_source(path: Path, *, follow_links: bool, is_stitched: bool = True) -> Source:
     """The source of the dataset that `path` is, or lies in. Raises as `acqstream.open`.
 
     is_stitched: tiles make up one picture; else each is an image, and lower levels, whose tiles differ, are left out.
@@ -50,7 +53,7 @@ def _has_begun(path: Path) -> bool:
     return False
 
 
-def _open(path: Path, *, follow_links: bool, is_stitched: bool) -> NDTiffSource | ChunkSource:
+def _open(path: Path, *, follow_links: bool, is_stitched: bool) -> Source:
     with following_links(follow_links):
         data_format = find_format(path)
         if not isinstance(data_format, NDTiffFormat):
@@ -58,9 +61,6 @@ def _open(path: Path, *, follow_links: bool, is_stitched: bool) -> NDTiffSource 
         readers = data_format.open(path)
     folder = readers[0].path if readers[0].level else readers[0].container
     return NDTiffSource(folder, data_format.name, readers, follows_links=follow_links, is_stitched=is_stitched)
-
-
-# Sources that arrays opened again, in the process that they were sent to.
 
 
 MAX_OPEN = 8  # an index takes memory, its files descriptors

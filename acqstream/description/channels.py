@@ -1,7 +1,8 @@
 """Names, colours and contrast of channels: one rule for all faces. Pure.
 
 Evidence, in this order: the display settings, the summary (`ChNames` and `ChColors` of Micro-Manager), the name; for
-contrast the display settings, then the first frames.
+contrast the display settings, then the first frames. Each colour of a name can be read on black, and is told apart by
+people without red, green or blue cones; it never changes because another channel comes.
 """
 
 from __future__ import annotations
@@ -17,12 +18,6 @@ from numpy.typing import NDArray
 
 from acqstream.model.axes import AxisValue
 from acqstream.model.metadata import finite_number
-
-# The colour of a channel by its name: one table for all faces. Pure.
-#
-# Each colour can be read on black, and is told apart by people without red, green or blue cones. A colour is a function
-# of name and place alone: it never changes because another channel comes.
-
 
 WHITE, MAGENTA = "ffffff", "f03cf4"
 _NAMES = {

@@ -1,4 +1,8 @@
-"""Places of images on the stage: of positions, and of tiles that are images of their own. Pure."""
+"""Names and stage positions of images: of positions, and of tiles that are images of their own. Pure.
+
+Sources of names: summary metadata of Micro-Manager 1.4 (InitialPositionList) and 2 (StagePositions); serialized useq
+sequences.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,6 @@ from typing import Any
 
 from acqstream.description.space import Place
 from acqstream.model.axes import COLUMN, POSITION, ROW
-
-# The names of stage positions in a summary, by the number of the position. Pure.
-#
-# Sources: summary metadata of Micro-Manager 1.4 (InitialPositionList) and 2 (StagePositions); serialized useq
-# sequences.
-
 
 POSITION_NAMES = "PositionNames"
 """Key of the summary: a list of the names of all positions, as our clients write it."""

@@ -1,4 +1,4 @@
-"""The distance of items that lie evenly spaced, from measured places or times with noise. Pure."""
+"""Items along an axis: where their integers are stored, and their distance from measured positions or times. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from acqstream.model.axes import AxisValue
-
-# Where the integers of an axis are stored along it, and how far apart those are that lie side by side. Pure.
 
 
 @dataclass(frozen=True, slots=True)

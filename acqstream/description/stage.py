@@ -1,7 +1,7 @@
-"""The linear map from pixels of the camera to micrometres of the stage. Pure.
+"""Stage position and times in the metadata of a frame, and the map from pixels of the camera to the stage. Pure.
 
-Micro-Manager measures it when a pixel size is calibrated. Its six numbers are the rows of a 2 x 3 matrix; the third
-column, a shift, does not matter for places of images relative to each other.
+Micro-Manager measures the map when a pixel size is calibrated. Its six numbers are the rows of a 2 x 3 matrix; the
+third column, a shift, does not matter for positions of images relative to each other.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from acqstream.model.metadata import capture_time, finite_number
-
-# Place and times in the metadata of a frame, in the words of the programs that acquire. Pure.
 
 
 @dataclass(frozen=True, slots=True)

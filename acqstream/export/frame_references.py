@@ -15,7 +15,6 @@ from acqstream.arrays.level_layout import LevelLayout, LevelSource
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.frames.frame_region import FrameLevel
-from acqstream.frames.frame_rows import frame_rows
 from acqstream.storage.files.url_path import is_remote
 
 Box = tuple[range, ...]
@@ -120,7 +119,7 @@ def frame_references(source: LevelSource, layout: LevelLayout) -> FrameReference
     array = source.frame_array()
     if layout.shape[len(layout.outer) :] != (layout.frame_shape or array.frame_shape):
         raise UnsupportedFeature(f"{source.path}: a part of the picture cannot be referenced: {USE_COPY}")
-    return FrameReferences(source.reader, layout, frame_rows(source.reader, array, layout))
+    return FrameReferences(source.reader, layout, source.frame_rows(layout))
 
 
 def runs(positions: list[tuple[int, ...]]) -> list[tuple[tuple[int, ...], int]]:

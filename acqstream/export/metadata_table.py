@@ -14,7 +14,6 @@ from acqstream.dataset.level_array import import_optional
 from acqstream.description.stage import stage_reading
 from acqstream.errors import ConfigError, UnsupportedFeature
 from acqstream.frames.frame_region import FrameLevel
-from acqstream.frames.frame_rows import stored_frames
 from acqstream.model.axes import AxisValue
 from acqstream.model.metadata import AXES_KEY, finite_number
 from acqstream.storage.files.new_file import NewFile
@@ -130,7 +129,7 @@ class MetadataTable:
     def _frames(self) -> Iterator[tuple[Mapping[str, AxisValue], Mapping[str, Any]]]:
         """Axes and metadata of the frames, in order of arrival."""
         reader, first = self._level.reader, self.row_count
-        frames = stored_frames(reader, self._level.frame_array(), self._layout)
+        frames = self._level.stored_frames(self._layout)
         for number, (_, row, key) in enumerate(frames, first + 1):
             yield key, reader.read_metadata(row)
             self._on_progress(number, 2 * (first or len(reader)))

@@ -1,4 +1,8 @@
-"""The physical space of a stored array of frames, as the frames so far show it: for mirrors and for viewers."""
+"""What the frames so far show of their array: physical space and contrast, for mirrors and for viewers.
+
+Few frames are looked at, however long the dataset is. Which ones they are follows from the dataset alone, so a mirror
+that was killed comes to the same space.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +25,6 @@ from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.frames.frame_indices import FramePlaces
 from acqstream.frames.frame_snapshot import tile_step
 from acqstream.model.axes import COLUMN, POSITION, ROW, TILE_AXES, TIME, Axes, AxisValue, Z
-
-# Frames of a dataset that show the physical space of all of them: few, however long it is.
-#
-# Which frames they are follows from the dataset alone, so a mirror that was killed comes to the same space.
-
 
 MAX_STACKS = 8
 MAX_PLANES = 256  # of a stack
@@ -195,9 +194,6 @@ def _spread(values: Sequence[AxisValue], most: int = MAX_TIMES) -> Sequence[Axis
     while len(values) > step * most:
         step *= 2
     return values[::step]
-
-
-# The contrast that the first frames of each channel show.
 
 
 _MAX_FRAMES = 32  # of a channel

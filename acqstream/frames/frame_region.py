@@ -1,4 +1,4 @@
-"""Reads the frames or tiles of one NDTiff level as an array."""
+"""Reads the frames or tiles of one NDTiff level as an array; which frame lies where, and when each was taken."""
 
 from __future__ import annotations
 
@@ -35,13 +35,16 @@ from acqstream.arrays.selection import as_slice
 from acqstream.description.channels import CHANNEL, channel_name
 from acqstream.description.image_positions import IMAGE_AXES
 from acqstream.description.space import SECOND, UM, FrameSpace, ImageKey, Place, SpaceEvidence, frame_space
+from acqstream.description.stage import stage_reading
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.frames.frame_description import SpaceWitnesses
-from acqstream.frames.frame_rows import frame_rows, measured_times
+from acqstream.frames.frame_pixels import read_part
 from acqstream.frames.frame_snapshot import array_of, tile_step
 from acqstream.model.axes import COLUMN, POSITION, ROW, TILE_AXES, TIME, AxisValue
 
+MAX_TIMES = 2**16  # frames whose metadata are read for their times
+_MAX_EMPTY = 8  # places for each frame; a sparser run has its times in columns only
 _MANY_PLACES, _MOST_PLACES = 4096, 2**28  # of a table of all frames that exist, a byte each
 
 
@@ -174,7 +177,7 @@ class FrameLevel:
         )
 
     def fitted(self, layout: LevelLayout) -> LevelLayout:
-        rows = {} if layout.is_stitched else frame_rows(self.reader, self.frame_array(), layout)
+        rows = {} if layout.is_stitched else self.frame_rows(layout)
         if not rows:
             return layout
         row = rows[min(rows)]
@@ -189,6 +192,21 @@ class FrameLevel:
         if self._array is None or self._array[0] != count:
             self._array = (count, array_of(self.reader, is_stitched=self._is_stitched))
         return self._array[1]
+
+    def frame_rows(self, layout: LevelLayout) -> dict[tuple[int, ...], int]:
+        """Rows by position. Where frames of several keys share one, the last one that arrived counts, as in reading."""
+        rows: dict[tuple[int, ...], int] = {}
+        for at, row, _ in self.stored_frames(layout):
+            rows[at] = max(row, rows.get(at, -1))
+        return rows
+
+    def stored_frames(self, layout: LevelLayout) -> Iterator[tuple[tuple[int, ...], int, dict[str, AxisValue]]]:
+        """Position, row and axes of each frame, in order of arrival; the last row of one that was written again."""
+        array, keys = self._array_of(layout), self.reader.keys()
+        for key in keys:
+            at, row = array.place(key), self.reader.find(key)
+            if at is not None and row is not None:
+                yield at, row, key
 
     def axis_values(self) -> dict[str, Sequence[AxisValue]]:
         return self.layout().values if len(self.reader) else {}
@@ -215,14 +233,14 @@ class FrameLevel:
         found = even_coordinates(layout, self.spacing) | known
         times = None
         if not layout.is_stitched:
-            times = measured_times(self.reader, frame_rows(self.reader, self._array_of(layout), layout), layout)
+            times = _measured_times(self.reader, self.frame_rows(layout), layout)
         if times is not None and TIME in layout.values:
             found[f"{TIME}_{SECOND}"] = AxisCoordinates(*times, SECOND)
         return found
 
     def metadata(self, layout: LevelLayout) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
         if not layout.is_stitched:
-            for position, row in frame_rows(self.reader, self.frame_array(), layout).items():
+            for position, row in self.frame_rows(layout).items():
                 yield position, self.reader.read_metadata(row)
 
     def read(self, layout: LevelLayout, ranges: Sequence[range]) -> NDArray[Any]:
@@ -291,12 +309,7 @@ class FrameLevel:
                 f"{self.path}: frame {self.reader.key(row)} has shape {actual[0]} and dtype {actual[1]}, the first "
                 f"frame {expected[0]} and {expected[1]}: read it with read_frame"
             )
-        rows = piece.y
-        if rows.stop - rows.first == expected[0][0]:
-            frame = self.reader.read_pixels(row)
-        else:
-            frame = self.reader.read_rows(row, rows.first, rows.stop)
-        return frame[rows.inside, piece.x.source]
+        return read_part(self.reader, row, piece.y, piece.x)
 
     def _row(self, array: FrameArray, position: Sequence[int], tile: tuple[int, int] | None) -> int | None:
         """The row of the frame or tile at a position; the last one where frames with other axes lie there too."""
@@ -369,3 +382,40 @@ def _position(piece: _Piece, ranges: Sequence[range]) -> tuple[int, ...]:
 def _numbers(values: Sequence[AxisValue]) -> Sequence[int] | None:
     """Frames that lie side by side are one item apart, whatever their integers; names have no distance."""
     return range(len(values)) if all(isinstance(value, int) for value in values) else None
+
+
+def _measured_times(
+    reader: NDTiffReader, rows: Mapping[tuple[int, ...], int], layout: LevelLayout
+) -> tuple[tuple[str, ...], NDArray[np.float64]] | None:
+    """The axes that the times of frames depend on, and a time in s for each place along them; NaN without a frame.
+
+    Times are those of the acquisition program, else of capture since the first frame: two clocks are never mixed. None
+    where a frame has none, or where there are too many frames or places.
+    """
+    shape = tuple(len(axis.values) for axis in layout.outer)
+    if not rows or not shape or len(rows) > MAX_TIMES or math.prod(shape) > _MAX_EMPTY * len(rows):
+        return None
+    try:
+        readings = {at: stage_reading(reader.read_metadata(row)) for at, row in rows.items()}
+    except DatasetError:  # the frame itself says what is wrong when it is read
+        return None
+    elapsed = {at: seen.time_s for at, seen in readings.items() if seen.time_s is not None}
+    captured = {at: seen.capture_s for at, seen in readings.items() if seen.capture_s is not None}
+    is_program = len(elapsed) == len(rows)
+    known = elapsed if is_program else captured
+    if len(known) < len(rows):
+        return None
+    start = 0.0 if is_program else min(known.values())
+    times = np.full(shape, np.nan)
+    for at, time_s in known.items():
+        times[at] = round(time_s - start, 9)
+    return _reduced(times, tuple(axis.name for axis in layout.outer))
+
+
+def _reduced(times: NDArray[np.float64], axes: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+    """Without the axes along which times are the same."""
+    for at in reversed(range(len(axes))):
+        low, high = np.fmin.reduce(times, axis=at), np.fmax.reduce(times, axis=at)
+        if times.ndim > 1 and np.array_equal(low, high, equal_nan=True):
+            times, axes = low, axes[:at] + axes[at + 1 :]
+    return axes, times

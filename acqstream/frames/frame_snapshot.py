@@ -1,7 +1,8 @@
-"""The array of frames at every count of frames: places that never move, and the shape that may be announced.
+"""The array of frames: of those that are published now, and as it was at any count of frames.
 
-A place is given when its first frame arrives, by the rule for stored arrays (docs/arrays.md): so a snapshot of an
-earlier count has the same places, fewer of them.
+`array_of` numbers the positions in the order of their values, as readers see them. In a `FrameHistory` a place never
+moves: it is given when its first frame arrives, by the rule for stored arrays (docs/arrays.md). So a snapshot of an
+earlier count has the same places, fewer of them, and the shape that may be announced.
 """
 
 from __future__ import annotations
@@ -21,8 +22,6 @@ from acqstream.formats.ndtiff.frame_table import GrowingArray
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.frames.frame_indices import FramePlaces
 from acqstream.model.axes import COLUMN, ROW, TILE_AXES, AxisValue
-
-# The array that the frames of a reader make up now.
 
 
 def array_of(reader: NDTiffReader, *, is_stitched: bool = True) -> FrameArray:

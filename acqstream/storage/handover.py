@@ -1,8 +1,8 @@
 """Hands memory and orders to another process on this machine.
 
 The platform decides how memory is shared and how it travels: sealed memory files beside the bytes of a local socket on
-Linux (`platform.linux_shared_memory`), sections whose handles are duplicated into the receiver on Windows
-(`platform.windows_shared_memory`). A handle is an integer that its owner closes: a descriptor, or a HANDLE.
+Linux (`platform.linux_memory`), sections whose handles are duplicated into the receiver on Windows
+(`platform.windows_memory`). A handle is an integer that its owner closes: a descriptor, or a HANDLE.
 
 Elsewhere this module imports, `unavailable_reason` names the missing function, and functions raise OSError.
 """
@@ -20,7 +20,7 @@ from acqstream.storage.platform import shared_memory
 
 MAX_LINE_BYTES = 65536
 
-# Memory, as the platform makes it.
+
 PAGE_BYTES = shared_memory.PAGE_BYTES
 unavailable_reason = shared_memory.unavailable_reason
 orders_unavailable_reason = shared_memory.orders_unavailable_reason

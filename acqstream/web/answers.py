@@ -1,4 +1,7 @@
-"""Sends answers: conditions, ranges, bounds, and bytes of files without a copy."""
+"""Sends answers: conditions, ranges, bounds, and bytes of files without a copy.
+
+Sources for ranges and entity tags: RFC 9110, sections 8.8.3, 13.1 and 14.1.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,6 @@ from acqstream.errors import AcqStreamError, CorruptDataset
 from acqstream.storage.files.read_file import ReadFile
 from acqstream.web.file_sender import KernelSender
 from acqstream.web.web_context import CONTEXT, WebContext
-
-# Ranges of bytes and entity tags in requests. Pure. Sources: RFC 9110, sections 8.8.3, 13.1 and 14.1.
-
 
 _RANGE = re.compile(r"bytes=\s*([0-9]{0,19})\s*-\s*([0-9]{0,19})\s*")
 _TAG = re.compile(r'(?:W/)?("[^"]*")')

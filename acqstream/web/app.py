@@ -1,4 +1,4 @@
-"""The application: the routes of all groups behind one guard.
+"""The application: the routes of all groups behind one guard, counted for the metrics; routes for monitors.
 
 A group is a function that yields `web.RouteDef`s, in a module of its own. Each route is added twice: as it is, and
 below /t/TOKEN/ for viewers that can send no header.
@@ -22,9 +22,6 @@ from acqstream.web.neuroglancer_routes import follow_app, neuroglancer_routes
 from acqstream.web.page_routes import PageState, page_routes
 from acqstream.web.request_guard import add_headers, guard
 from acqstream.web.web_context import CONTEXT, WebContext, plain_path
-
-# Middleware that counts requests for the metrics, by layout and code.
-
 
 _LAYOUTS = frozenset({"ome.zarr", "v2.ome.zarr", "n5", "precomputed", "xarray.zarr"})
 _GROUPS = frozenset({"api", "metrics", "healthz", "readyz", "page"})
@@ -56,9 +53,6 @@ def layout_of(path: str) -> str:
     return first if first in _GROUPS else "page" if not first else "other"
 
 
-# The readiness of a daemon for service monitors. Pure.
-
-
 def trouble_of(view: DaemonView) -> str:
     """Return one line about what keeps the daemon from recording; "" if nothing does."""
     status = view.status
@@ -70,9 +64,6 @@ def trouble_of(view: DaemonView) -> str:
     if status.space == SpaceLevel.FULL:
         return f"the disk of {status.data} is full: {status.free_bytes} bytes are free".splitlines()[0]
     return ""
-
-
-# Routes for monitors: /metrics, /healthz and /readyz.
 
 
 _NO_STORE = {"Cache-Control": "no-store"}
@@ -112,7 +103,6 @@ def make_app(context: WebContext, groups: Iterable[RouteGroup] = ROUTE_GROUPS) -
     app.cleanup_ctx.append(follow_app)
     app.on_response_prepare.append(add_headers)
     state = PageState(context)
-    app.on_cleanup.append(_closing(state))
     for route in (
         *(one for group in groups for one in group(context)),
         *(one for group in PAGE_GROUPS for one in group(state)),
@@ -121,10 +111,3 @@ def make_app(context: WebContext, groups: Iterable[RouteGroup] = ROUTE_GROUPS) -
             # "*": the guard refuses other methods for all paths alike.
             app.router.add_route("*", path, route.handler)
     return app
-
-
-def _closing(state: PageState) -> Callable[[web.Application], Awaitable[None]]:
-    async def close(_app: web.Application) -> None:
-        state.close()
-
-    return close

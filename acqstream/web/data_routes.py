@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
 
 from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat
+from acqstream.frames.frame_pixels import PixelSource
 from acqstream.storage.files.read_file import ReadFile
 from acqstream.web.answers import (
     BYTES,
@@ -25,10 +27,9 @@ from acqstream.web.answers import (
     tag_of,
 )
 from acqstream.web.data.data_address import PREFIX, BadAddress, DataOptions, name_and_options, parse_options, path_parts
-from acqstream.web.data.frame_pixels import PixelSource
-from acqstream.web.data.virtual_array import ServedChunk
+from acqstream.web.data.dataset_shelf import DatasetShelf
+from acqstream.web.data.virtual_array import VIRTUAL_LAYOUTS, ServedChunk
 from acqstream.web.data.virtual_dataset import ServedArray, ServedDataset
-from acqstream.web.data.virtual_layouts import VIRTUAL_LAYOUTS
 from acqstream.web.file_routes import send_file, send_listing
 from acqstream.web.web_context import CONTEXT, WebContext, plain_path
 
@@ -49,18 +50,19 @@ async def serve_data(request: web.Request) -> web.StreamResponse:
         parts = path_parts(plain_path(request))
     except BadAddress:
         return absent()
-    # One step in another thread: handing a request to it and back costs as much as reading a piece of a frame.
-    found = await context.run(_find, context, parts, request.headers.get("If-None-Match"))
-    if isinstance(found, Body):
-        return await send(request, found)
-    if found is None:
-        return absent()
-    if isinstance(found, FoundFile):
-        return await send_file(request, found.folder, found.key)
-    if found.names:
-        return await send_listing(request, found.names)
-    with await context.gate.in_memory.take(found.memory_bytes):
-        return await send(request, await context.run(_body, found))
+    with ExitStack() as lent:  # the dataset, so that it is not closed before the answer was sent
+        # One step in another thread: handing a request to it and back costs as much as reading a piece of a frame.
+        found = await context.run(_find, context, parts, request.headers.get("If-None-Match"), lent)
+        if isinstance(found, Body):
+            return await send(request, found)
+        if found is None:
+            return absent()
+        if isinstance(found, FoundFile):
+            return await send_file(request, found.folder, found.key)
+        if found.names:
+            return await send_listing(request, found.names)
+        with await context.gate.in_memory.take(found.memory_bytes):
+            return await send(request, await context.run(_body, found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +103,16 @@ class FoundObject:
         return self.array.virtual.layout.plan.levels[self.place.level].chunk_bytes
 
 
-def find_object(context: WebContext, folder: Path, options: DataOptions, layout: str, key: str) -> FoundObject | None:
+def find_object(
+    shelf: DatasetShelf, dataset: ServedDataset, options: DataOptions, layout: str, key: str
+) -> FoundObject | None:
     """The object at a key of a virtual dataset; None if it is missing now. Reads no pixels."""
-    dataset = context.datasets.get(folder)
     try:
         array = dataset.array(layout, options)
     except CorruptDataset:
         raise
     except DatasetError as error:  # removed or replaced: it is opened again
-        context.datasets.drop(dataset)
+        shelf.drop(dataset)
         raise UnknownFormat(str(error)) from error
     if array is None:
         return None
@@ -146,10 +149,12 @@ def _chunk_tag(dataset: ServedDataset, layout: str, array: ServedArray, place: S
     return tag_of(dataset.content_identity, layout, place.level, place.position, extent, *source.identity)
 
 
-def _find(context: WebContext, parts: tuple[str, ...], shown_tag: str | None) -> Body | FoundObject | FoundFile | None:
+def _find(
+    context: WebContext, parts: tuple[str, ...], shown_tag: str | None, lent: ExitStack
+) -> Body | FoundObject | FoundFile | None:
     """What a request asks for, at once as a body if that takes at most _AT_ONCE_BYTES; None if it is missing.
 
-    shown_tag: the If-None-Match header.
+    shown_tag: the If-None-Match header. lent: gets the dataset that the object is read from.
     """
     first, *rest = parts
     try:
@@ -160,7 +165,8 @@ def _find(context: WebContext, parts: tuple[str, ...], shown_tag: str | None) ->
         return None
     has_chunks = context.folders.has_chunks(folder)
     if rest and rest[0] in VIRTUAL_LAYOUTS and not has_chunks:
-        found = find_object(context, folder, options, rest[0], "/".join(rest[1:]))
+        dataset = lent.enter_context(context.shelf.borrow(folder))
+        found = find_object(context.shelf, dataset, options, rest[0], "/".join(rest[1:]))
         if found is None or found.names:
             return found
         if matches_tag(shown_tag, found.tag):  # nothing is read for it

@@ -18,9 +18,10 @@ from acqstream.description.space import UM_BY_UNIT
 from acqstream.errors import FrameNotFound
 from acqstream.model.axes import AxisValue
 from acqstream.web.answers import NO_CACHE, Body, absent, send
+from acqstream.web.data.dataset_shelf import DatasetShelf
 from acqstream.web.data.neuroglancer_state import PUBLIC_CLIENT
 from acqstream.web.page.dataset_list import DatasetEntry, list_datasets
-from acqstream.web.page.dataset_shelf import DatasetShelf
+from acqstream.web.page.picture_source import borrow_pictures
 from acqstream.web.page.viewer_links import viewer_lines
 from acqstream.web.page_routes import PageState, send_json
 from acqstream.web.previews import MAX_SIDE, MIN_SIDE, Preview, PreviewRequest
@@ -63,7 +64,7 @@ def dataset_routes(state: PageState) -> Iterator[web.RouteDef]:
 
     async def dataset(request: web.Request, folder: Path) -> web.StreamResponse:
         context, name = request.app[CONTEXT], request.match_info["name"]
-        described = await context.run(describe, state.shelf, folder)
+        described = await context.run(describe, context.shelf, folder)
         described["name"] = name
         lines = viewer_lines(name, described["format"], str(folder.absolute()), _base(request), _neuroglancer(context))
         return await send_json(request, {**described, "lines": lines})
@@ -74,7 +75,8 @@ def dataset_routes(state: PageState) -> Iterator[web.RouteDef]:
         return await send(request, body, {FACTS_HEADER: facts_text(made)})
 
     async def values(request: web.Request, folder: Path) -> web.StreamResponse:
-        found = await request.app[CONTEXT].run(stored_values, state.shelf, folder, _asked_values(request))
+        context = request.app[CONTEXT]
+        found = await context.run(stored_values, context.shelf, folder, _asked_values(request))
         return await send_json(request, found)
 
     yield web.get("/api/datasets", datasets)
@@ -101,7 +103,7 @@ def _of_folder(answer: Callable[[web.Request, Path], Awaitable[web.StreamRespons
 
 def describe(shelf: DatasetShelf, folder: Path) -> dict[str, Any]:
     """Axes, shape and channels of a dataset; reads files. Raises FrameNotFound before the first frame."""
-    with shelf.borrow(folder) as source:
+    with borrow_pictures(shelf, folder) as source:
         shape, dtype, bits = source.shape()
         axes = {name: _values(values) for name, values in source.axes().items()}
         looks = [{"name": look.name, "color": look.color, "limits": look.limits} for look in source.looks().values()]
@@ -123,7 +125,7 @@ def describe(shelf: DatasetShelf, folder: Path) -> dict[str, Any]:
 def stored_values(shelf: DatasetShelf, folder: Path, asked: PixelRequest) -> dict[str, Any]:
     """The stored values of a pixel; reads one row of each frame. `values` is empty for a frame that is missing."""
     values: list[list[int | float]] = []
-    with shelf.borrow(folder) as source:
+    with borrow_pictures(shelf, folder) as source:
         for frame in asked.frames:
             try:
                 place = source.find(frame)

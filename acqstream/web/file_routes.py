@@ -1,4 +1,7 @@
-"""Files of containers in the data directory, as they are: mirrors, and chunk datasets of other programs."""
+"""Files of containers in the data directory, as they are: mirrors, and chunk datasets of other programs.
+
+A folder is listed: for people who paste an address, and for software that looks whether a folder exists.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,6 @@ from acqstream.storage.files.read_file import ReadFile, is_absent
 from acqstream.web.answers import BYTES, JSON, Body, FilePart, absent, content_tag, send, tag_of
 from acqstream.web.data.dataset_folders import leads_out
 from acqstream.web.web_context import CONTEXT
-
-# A page that lists a folder: for people who paste an address, and for software that looks whether a folder exists.
-
 
 CONTENT_TYPE = "text/html"
 POLICY = "default-src 'none'; frame-ancestors 'none'"

@@ -96,10 +96,10 @@ def find_state(context: WebContext, name: str, base: str) -> dict[str, Any] | No
     folder = context.folders.find(name)
     if folder is None:
         return None
-    dataset = context.datasets.get(folder)
-    dataset.refresh()
-    options = DataOptions(generation=dataset.count, identity=dataset.identity[:12])
-    array = dataset.array(_LAYOUT, options)
+    with context.shelf.borrow(folder) as dataset:
+        dataset.refresh()
+        options = DataOptions(generation=dataset.count, identity=dataset.identity[:12])
+        array = dataset.array(_LAYOUT, options)
     if array is None:
         return None
     layout = array.virtual.layout

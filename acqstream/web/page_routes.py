@@ -1,4 +1,4 @@
-"""Routes of the page: itself, its files, and what its script asks for."""
+"""Routes of the page, and what they share: its files, the pictures, the texts of the last look at the daemon."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ import contextlib
 import json
 import socket
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 
 from acqstream.web.answers import JSON, NO_CACHE, Body, absent, content_tag, send
-from acqstream.web.page.dataset_shelf import DatasetShelf
 from acqstream.web.page.page_texts import page_texts
+from acqstream.web.page.picture_source import borrow_pictures
 from acqstream.web.page_template import PageFiles, load_page_files
 from acqstream.web.previews import Previews
 from acqstream.web.web_context import CONTEXT, WebContext
 from acqstream.web.web_settings import split_token, token_cookie
-
-# What the routes of the page share: its files, the pictures, and the texts of the last look at the daemon.
 
 
 class PageState:
@@ -29,8 +28,7 @@ class PageState:
         self._feed = context.feed
         self.host = socket.gethostname()
         self.files: PageFiles = load_page_files()
-        self.shelf = DatasetShelf()
-        self.previews = Previews(self.shelf, context.run, context.gate.pace)
+        self.previews = Previews(partial(borrow_pictures, context.shelf), context.run, context.gate.pace)
         self._texts: tuple[int, dict[str, Any], str] = (-1, {}, "")
 
     @property
@@ -51,9 +49,6 @@ class PageState:
             for one in self._feed.history.steps
         ]
         return {"steps": steps}
-
-    def close(self) -> None:
-        self.shelf.close()
 
     def _made(self) -> tuple[int, dict[str, Any], str]:
         feed, n_reports = self._feed, self._feed.n_reports

@@ -1,8 +1,9 @@
-"""Fills the page's HTML with texts, as the page's own script does later: one template for both. Pure.
+"""Fills the page's HTML with texts, as the page's own script does later: one template for both.
 
 An element names the text that it shows in `data-text`, whether it is shown in `data-show`, a number from 0 to 1 in
 `data-share` (of a progress element), a word for its style in `data-word`, and in `data-list` a list whose items are
-filled into the template named in `data-item`.
+filled into the template named in `data-item`. The files of the page are read once from the package: no request makes up
+a path.
 """
 
 from __future__ import annotations
@@ -58,9 +59,6 @@ def _filled(body: str, texts: Mapping[str, Any], items: Mapping[str, str]) -> st
 def _word(value: object) -> str:
     """A value as the page's script writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-# The files of the page, read once from the package: no request makes up a path.
 
 
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}

@@ -7,7 +7,7 @@ import functools
 import io
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,8 @@ from acqstream.description.channels import CHANNEL, contrast_of
 from acqstream.grid.block_mean import BlockMean
 from acqstream.grid.block_sizes import reduced_shape
 from acqstream.web.answers import tag_of
-from acqstream.web.page.dataset_shelf import DatasetShelf
-from acqstream.web.page.picture_source import FramePlace, ThinnedPicture, chosen_axes
+from acqstream.web.page.picture_source import FramePlace, PictureSource, ThinnedPicture, chosen_axes
 from acqstream.web.request_gate import GateClosed
-
-# A small 8-bit picture of a frame, and what it says about contrast. Pure; needs Pillow for the JPEG only.
-
 
 BINS = 96
 JPEG_QUALITY = 85
@@ -119,6 +115,9 @@ MAX_KEPT_BYTES = 16 * 2**20
 MAX_IN_PROGRESS = 16
 MIN_SIDE, MAX_SIDE = 64, 2048
 
+Borrow = Callable[[Path], AbstractContextManager[PictureSource]]
+"""Lends the pictures of the dataset in a folder."""
+
 
 @dataclass(frozen=True, slots=True)
 class PreviewRequest:
@@ -161,8 +160,8 @@ class _Drawing:
 
     made: asyncio.Future[Preview]
 
-    def __init__(self, shelf: DatasetShelf, request: PreviewRequest) -> None:
-        self._shelf = shelf
+    def __init__(self, borrow: Borrow, request: PreviewRequest) -> None:
+        self._borrow = borrow
         self.request = request
         self.n_waiting = 0
         self._place: FramePlace
@@ -177,7 +176,7 @@ class _Drawing:
         if newest is not None:
             self._place, self._count = newest.place, newest.count
         else:
-            with self._shelf.borrow(self.request.folder) as source:
+            with self._borrow(self.request.folder) as source:
                 self._place = source.find(chosen_axes(self.request.fixed, source.axes()))
                 self._count = source.count
         return self._place, self._count
@@ -185,7 +184,7 @@ class _Drawing:
     def read(self) -> int | None:
         """Read a part, and return its bytes; None after the last one."""
         if self._picture is None:
-            source = self._lent.enter_context(self._shelf.borrow(self.request.folder))
+            source = self._lent.enter_context(self._borrow(self.request.folder))
             self._picture, self._bits = source.picture(self._place), source.shape()[2]
             if self._limits is None and not self.request.is_auto:
                 look = source.looks().get(self._place.key.get(CHANNEL))
@@ -208,16 +207,16 @@ class _Drawing:
 
 
 class Previews:
-    """Renders in threads by `run`, and keeps the latest pictures. Used by the loop's thread.
+    """Renders in threads by `run` what `borrow` lends, and keeps the latest pictures. Used by the loop's thread.
 
     Each part of a picture is a call of its own, so that others who read files have their turn. pace: waits for the
     bound on bytes per second, for those of large planes. n_rendered counts pictures that were rendered.
     """
 
     def __init__(
-        self, shelf: DatasetShelf, run: Callable[..., Awaitable[Any]], pace: Callable[[int], Awaitable[None]]
+        self, borrow: Borrow, run: Callable[..., Awaitable[Any]], pace: Callable[[int], Awaitable[None]]
     ) -> None:
-        self._shelf = shelf
+        self._borrow = borrow
         self._run = run
         self._pace = pace
         self._kept: OrderedDict[tuple[PreviewRequest, str], Preview] = OrderedDict()
@@ -239,7 +238,7 @@ class Previews:
         if drawing is None or drawing.made.done():
             if len(self._in_progress) >= MAX_IN_PROGRESS:
                 raise GateClosed
-            drawing = self._in_progress[request] = _Drawing(self._shelf, request)
+            drawing = self._in_progress[request] = _Drawing(self._borrow, request)
             drawing.made = asyncio.ensure_future(self._make(drawing))
             drawing.made.add_done_callback(functools.partial(self._end, request))
         drawing.n_waiting += 1

@@ -1,4 +1,9 @@
-"""Runs the web face: sockets, bounds on connections, and the end."""
+"""Runs the web face: sockets, bounds on connections, and the end; alone, or as a child process of the daemon.
+
+`acqstream.daemon.child_process` starts `python -m acqstream.web.web_server SETTINGS SOCKET PARENT`, SETTINGS in JSON.
+The process ends when the socket is closed. Exit codes: 0 in order, 78 the settings cannot work. Of errors that any
+client can cause the log has how many there were, not what they held, which may be a token.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +20,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,6 +31,7 @@ from prometheus_client import CollectorRegistry
 
 from acqstream.errors import AcqStreamError, ConfigError
 from acqstream.extras import install_command
+from acqstream.frames.array_cache import LevelCache
 from acqstream.storage.patient_output import never_wait_for_output
 from acqstream.storage.platform import STOP_SIGNALS, child_process, keep_large_blocks, session_signals
 from acqstream.storage.platform.capabilities import go_last, has_local_sockets
@@ -33,17 +40,12 @@ from acqstream.web.app import make_app
 from acqstream.web.connection_watch import ConnectionWatch
 from acqstream.web.daemon_feed import feeding
 from acqstream.web.data.dataset_folders import ServedFolders
-from acqstream.web.data.virtual_dataset import OpenDatasets
+from acqstream.web.data.dataset_shelf import DatasetShelf
+from acqstream.web.data.virtual_dataset import ServedDataset
 from acqstream.web.metrics import WebMetrics
 from acqstream.web.request_gate import RequestGate
 from acqstream.web.web_context import WebContext
 from acqstream.web.web_settings import LOOPBACK, VIEWER_ORIGINS, WebLimits, WebSettings, read_or_make_token
-
-# The web face as a child process of the daemon.
-#
-# `acqstream.daemon.child_process` starts `python -m acqstream.web.web_server SETTINGS SOCKET PARENT`, SETTINGS in JSON.
-# The process ends when the socket is closed. Exit codes: 0 in order, 78 the settings cannot work.
-
 
 logger = logging.getLogger("acqstream.web")
 
@@ -88,9 +90,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-
-
-# What the log says of errors that any client can cause: how many, not what they held, which may be a token.
 
 
 LOGGERS = ("aiohttp.server", "asyncio")
@@ -179,12 +178,14 @@ async def serving(settings: WebSettings) -> AsyncIterator[tuple[str, WebContext]
         limits = settings.limits
         registry = CollectorRegistry()
         feed = await undo.enter_async_context(feeding(settings.endpoint))
+        shelf = DatasetShelf(limits.datasets, partial(ServedDataset, cache=LevelCache(limits.level_bytes)))
+        undo.callback(shelf.close)
         context = WebContext(
             settings,
             RequestGate(limits, lambda: bool(feed.view.running)),
             watch,
             ServedFolders(settings.data),
-            OpenDatasets(limits.datasets, limits.level_bytes),
+            shelf,
             threads,
             feed,
             registry,

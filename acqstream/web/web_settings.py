@@ -1,4 +1,8 @@
-"""Settings of the web process. Pure values."""
+"""Settings of the web process, the file with its token, and the rules for who may read answers.
+
+The Host rule stops DNS rebinding: a page of a stranger can make its own name lead to 127.0.0.1, but its requests carry
+that name. The Origin rule keeps other web pages from reading what a browser on this machine may fetch.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +21,6 @@ from acqstream.storage.files.boundary import distrust
 from acqstream.storage.files.small_file import read_small_file
 from acqstream.storage.memory_limit import MIB, usable_memory_bytes
 from acqstream.storage.platform import exposure
-
-# The file with the token of the web face.
-
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,200}")
 _MAX_BYTES = 1024
@@ -127,12 +128,6 @@ class WebSettings:
 def is_loopback(host: str) -> bool:
     """Return True for the names and numbers of this machine itself; host: without port and brackets."""
     return host in ("localhost", "::1") or (host.startswith("127.") and host.replace(".", "").isdecimal())
-
-
-# Rules for who may read answers: Host, Origin and token of a request. Pure.
-#
-# The Host rule stops DNS rebinding: a page of a stranger can make its own name lead to 127.0.0.1, but its requests
-# carry that name. The Origin rule keeps other web pages from reading what a browser on this machine may fetch.
 
 
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+)(:(?P<port>[0-9]{1,5}))?")

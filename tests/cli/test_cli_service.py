@@ -12,7 +12,7 @@ import pytest
 from acqstream.cli import output
 from acqstream.cli.main import main
 from acqstream.cli.output import LogFile
-from acqstream.storage.platform import services
+from acqstream.storage.platform import pc
 
 
 @pytest.fixture
@@ -28,9 +28,9 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         installed.clear()
         return "removed"
 
-    monkeypatch.setattr(services, "install", install)
-    monkeypatch.setattr(services, "remove", remove)
-    monkeypatch.setattr(services, "is_installed", lambda: bool(installed))
+    monkeypatch.setattr(pc, "install", install)
+    monkeypatch.setattr(pc, "remove", remove)
+    monkeypatch.setattr(pc, "is_installed", lambda: bool(installed))
     return installed
 
 

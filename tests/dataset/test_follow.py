@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.dataset.dataset import follow_keys
+from acqstream.dataset.frame_source import follow_keys
 from acqstream.errors import CorruptDataset, DatasetError
 from acqstream.storage.files.read_file import ReadFile
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image

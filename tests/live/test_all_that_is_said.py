@@ -66,7 +66,7 @@ def stored_text(number: int) -> str:
 def check_said(path: Path | str, count: int) -> None:
     """Metadata and times in the files, in the journal and for a reader; the checksums are the producer's."""
     with acqstream.open(path) as dataset:
-        reader = dataset._source._full  # type: ignore[attr-defined] # the stored bytes
+        reader = dataset._source._full  # type: ignore[union-attr] # the stored bytes
         for number in range(count):
             assert reader.metadata_bytes(reader.row({"time": number})).decode() == stored_text(number)
             assert dataset.read_metadata(time=number) == json.loads(stored_text(number))

@@ -35,7 +35,8 @@ def append(log: Log, frames: Sequence[Frame]) -> None:
 def shape_of(site: Site, options: str = "", name: str = "cells") -> list[int] | None:
     """The announced shape of level 0; None where there is no array yet."""
     assert site.context is not None
-    site.context.datasets.get(site.context.settings.data / name)._refreshed_s = 0.0
+    with site.context.shelf.borrow(site.context.settings.data / name) as dataset:
+        dataset._refreshed_s = 0.0
     reply = site.ask(f"/data/{name}{options}/ome.zarr/0/zarr.json")
     if reply.status == 404:
         assert reply.headers["cache-control"] == "no-store"
@@ -164,7 +165,8 @@ def test_a_name_that_is_given_again_shows_the_new_dataset(site, data):
     assert read(site).shape[0] == 3
     (data / "cells").rename(data / "old")
     write_log(data / "cells", frames_of(2, (16, 16)))
-    site.context.datasets.get(data / "cells")._refreshed_s = 0.0
+    with site.context.shelf.borrow(data / "cells") as dataset:
+        dataset._refreshed_s = 0.0
     site.ask("/data/cells/ome.zarr/zarr.json")  # finds that it was replaced
     assert read(site).shape == (2, 16, 16)
 

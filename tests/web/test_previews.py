@@ -89,7 +89,7 @@ def run(frames: CountedFrames, body: Callable[[Previews], Awaitable[None]], thre
             async def in_thread(function: Callable[..., Preview], *arguments: Any) -> Preview:
                 return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
 
-            kept.append(Previews(frames, in_thread, frames.pace))  # type: ignore[arg-type]
+            kept.append(Previews(frames.borrow, in_thread, frames.pace))  # type: ignore[arg-type]
             try:
                 await body(kept[0])
             finally:

@@ -143,7 +143,8 @@ def append(log: Log, frames: list[Frame]) -> None:
 def look_again(site: Site) -> None:
     """The next request looks at the index."""
     assert site.context is not None
-    site.context.datasets.get(site.context.settings.data / "slide")._refreshed_s = float("-inf")
+    with site.context.shelf.borrow(site.context.settings.data / "slide") as dataset:
+        dataset._refreshed_s = float("-inf")
 
 
 def make_levels(folder: Path, count: int) -> None:

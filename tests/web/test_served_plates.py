@@ -67,7 +67,8 @@ def grow(site: Site, log: Log, frame: Frame) -> None:
 
 def look_again(site: Site) -> None:
     assert site.context is not None
-    site.context.datasets.get(data_of(site) / "cells")._refreshed_s = 0.0
+    with site.context.shelf.borrow(data_of(site) / "cells") as dataset:
+        dataset._refreshed_s = 0.0
 
 
 def read(site: Site, driver: str, path: str) -> Any:
@@ -214,6 +215,6 @@ def test_neuroglancer_shows_the_first_field(site: Site) -> None:
 
 def data_identity(site: Site) -> str:
     assert site.context is not None
-    dataset = site.context.datasets.get(data_of(site) / "cells")
-    assert dataset.array("ome.zarr", DataOptions()) is not None
-    return dataset.identity[:12]
+    with site.context.shelf.borrow(data_of(site) / "cells") as dataset:
+        assert dataset.array("ome.zarr", DataOptions()) is not None
+        return dataset.identity[:12]

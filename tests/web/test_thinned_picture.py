@@ -26,12 +26,13 @@ from acqstream.web.page.picture_source import (
     MAX_PART_BYTES,
     MAX_PART_CHUNKS,
     MAX_SIDE,
-    ArrayPictures,
     ChunkedPlane,
-    open_pictures,
+    FramePictures,
+    PictureSource,
 )
 from tests.formats.ndtiff.ndtiff_bytes import STACK, Folder, entry
 from tests.log.make_frames import frame_of, write_log
+from tests.web.test_picture_source import open_pictures
 from tests.web.web_process import web_process, web_thread
 
 sides = st.integers(1, 60)
@@ -117,14 +118,13 @@ def test_pixels_of_a_thinned_array(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         for x in range(9):
             (array / f"{y}.{x}").write_bytes(stored[10 * y : 10 * y + 10, 10 * x : 10 * x + 10].tobytes())
     source = open_pictures(tmp_path / "cells")
-    assert isinstance(source, ArrayPictures)
+    assert not isinstance(source, FramePictures)
     place = source.find({})
     drawn = source.picture(place)
     step, step_x = drawn.steps
     assert step == step_x > 20
     assert np.array_equal(drawn.complete(), stored[::step, ::step])
     assert source.value(place, step, step) == [drawn.pixels[1, 1]]
-    source.close()
 
 
 def test_an_axis_of_any_length(tmp_path: Path) -> None:
@@ -133,7 +133,6 @@ def test_an_axis_of_any_length(tmp_path: Path) -> None:
     place = source.find({})
     assert place.key == {"z": 2**39}
     assert not source.picture(place).complete().any()
-    source.close()
 
 
 def test_a_picture_of_a_lower_level(tmp_path: Path) -> None:
@@ -151,7 +150,6 @@ def test_a_picture_of_a_lower_level(tmp_path: Path) -> None:
     source = open_pictures(folder)
     drawn = source.picture(source.find({}))
     assert (drawn.pixels.shape, drawn.steps) == ((1024, 1024), (4, 4))
-    source.close()
 
 
 def test_a_large_mosaic_is_read_by_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +167,6 @@ def test_a_large_mosaic_is_read_by_rows(tmp_path: Path, monkeypatch: pytest.Monk
     assert drawn.steps == (3, 3)
     tiles = np.block([[frames[2 * row + column].image for column in range(2)] for row in range(3)])
     assert np.array_equal(drawn.complete(), tiles[::3, ::3])
-    source.close()
 
 
 @pytest.mark.parametrize(
@@ -216,7 +213,7 @@ def test_no_memory_is_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(ArrayPictures, "value", fail)
+    monkeypatch.setattr(PictureSource, "value", fail)
     with web_thread(tmp_path) as site:
         assert site.ask("/api/datasets/cells/values?y=1&x=1&frame=%7B%7D").status == 503
     assert "MemoryError" in caplog.text

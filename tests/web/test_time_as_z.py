@@ -76,7 +76,8 @@ def test_it_grows_along_time(site, data):
             log.append(frame.header, frame.image)
             count = frame.header.number + 1
             wait_for(log, lambda count=count: log.cursors().published >= count)
-            site.context.datasets.get(data / "cells")._refreshed_s = float("-inf")
+            with site.context.shelf.borrow(data / "cells") as dataset:
+                dataset._refreshed_s = float("-inf")
             reply = site.ask("/data/cells@z=time/precomputed/channel0/info")
             if reply.status == 404:
                 continue

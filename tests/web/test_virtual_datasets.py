@@ -144,7 +144,8 @@ def test_ranges_are_parts_of_the_whole(site, path):
 )
 def test_a_whole_frame_is_not_copied(site, name, layout, key, goes_out_from_its_file):
     folder = site.context.folders.find(name.replace(" ", "_"))
-    found = find_object(site.context, folder, DataOptions(), layout, key)
+    with site.context.shelf.borrow(folder) as dataset:
+        found = find_object(site.context.shelf, dataset, DataOptions(), layout, key)
     assert found is not None
     assert (found.part is not None) is goes_out_from_its_file
     assert (found.memory_bytes == 0) is goes_out_from_its_file

@@ -1,4 +1,4 @@
-"""Atomic replacement of a small file: readers see the old content or the new, never a part."""
+"""Small files that are replaced as a whole: readers see the old content or the new, never a part; and secret ones."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from acqstream.errors import StorageError
 from acqstream.storage.files.disk import Disk, write_all
 from acqstream.storage.files.read_file import ReadFile, is_absent
 from acqstream.storage.platform import FILES, create_private, open_log
-
-# Files that hold a secret: only their owner can read them.
 
 
 def write_private(path: Path, content: bytes) -> None:
@@ -68,15 +66,3 @@ def replace_file(disk: Disk, path: str, content: bytes) -> None:
         disk.sync_directory(os.path.dirname(path) or ".")
     except OSError as error:
         raise StorageError.wrap(error, path, "cannot replace") from error
-
-
-def ensure_file(disk: Disk, path: str, content: bytes) -> None:
-    """As `replace_file`, unless the file has this content: then only its name is forced."""
-    try:
-        is_stored = has_content(path, content)
-        if is_stored:
-            disk.sync_directory(os.path.dirname(path) or ".")
-    except OSError as error:
-        raise StorageError.wrap(error, path, "cannot read") from error
-    if not is_stored:
-        replace_file(disk, path, content)

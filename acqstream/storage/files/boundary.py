@@ -1,7 +1,11 @@
 """The folder that must contain all files of a dataset, so that links in an untrusted dataset cannot lead elsewhere.
 
-The check takes the real place of the opened file from its descriptor, so nothing can be exchanged in between. The top
+The check takes the real path of the opened file from its descriptor, so nothing can be exchanged in between. The top
 folder may itself be a link, and links that stay below it are harmless.
+
+`distrust` judges who could have put something at a path. A local socket is only as safe as its folders: in a
+folder of a stranger, or in one where all users may write, a stranger can replace the socket and receive what is sent to
+it.
 """
 
 from __future__ import annotations
@@ -18,12 +22,6 @@ from acqstream.errors import StorageError, UnsupportedFeature
 from acqstream.storage.files.url_path import is_remote
 from acqstream.storage.platform import FILES
 from acqstream.storage.platform.capabilities import ROOT_USER, effective_user_id
-
-# Users that could have put something at a path, judged by the folders above it.
-#
-# A local socket is only as safe as its folders: in a folder of a stranger, or in one where all users may write, a
-# stranger can replace the socket and receive what is sent to it.
-
 
 _MAX_LINKS = 40  # as Linux
 

@@ -1,7 +1,11 @@
-"""Files written once, complete: large ones in aligned pieces with direct I/O where the system has it.
+"""Large writes past the page cache where the system can: new complete files, and runs of bytes inside existing ones.
 
 The page cache copies each byte and writes it when the file is forced. For blocks of some MiB that takes three times the
 processor time, and half the rate on a busy machine.
+
+All of a run but its ends is written past it, cut where the blocks of the disk begin. Where memory lies as far behind a
+boundary as its bytes do in the file, blocks are written from where they are. A block whose bytes lie in several pieces
+of memory is copied: one for each piece.
 """
 
 from __future__ import annotations
@@ -19,12 +23,6 @@ from acqstream.storage.files.disk import Content, Disk, Run, write_all
 from acqstream.storage.files.read_file import BLOCK_BYTES, BlockMemory
 from acqstream.storage.page_memory import PageMemory
 from acqstream.storage.platform.capabilities import address_of, gathers_writes
-
-# Cuts a run of bytes where the blocks of the disk begin: all but its ends can be written past the page cache. Pure.
-#
-# Where memory lies as far behind a boundary as its bytes do in the file, blocks are written from where they are. A
-# block whose bytes lie in several pieces of memory is copied: one for each piece.
-
 
 _Piece = bytes | memoryview
 
@@ -98,11 +96,6 @@ def _copied(pieces: list[_Piece], block: memoryview) -> memoryview:
         block[at : at + len(piece)] = piece
         at += len(piece)
     return block[:at]
-
-
-# Writes runs of bytes inside existing files: blocks of large ones past the page cache where the system can.
-#
-# The page cache copies each byte, and writes it when the file is forced: half the rate on a busy disk.
 
 
 MIN_DIRECT_BYTES = 2**20  # below, a request of its own costs more than the copy

@@ -1,4 +1,4 @@
-"""One writer per data directory: a lock file that names its holder."""
+"""One writer per data directory: a lock file with its holder; a folder that is found again when it moves."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from types import TracebackType
 
 from acqstream.errors import DatasetLocked, StorageError
 from acqstream.storage.platform import FILES
-
-# A folder in use that is found again where somebody renames or moves it.
 
 
 class HeldFolder:

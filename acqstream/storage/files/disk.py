@@ -1,7 +1,7 @@
-"""Disk: the calls of the writing side that can fail on a disk; tests replace it by a scripted one.
+"""Disk: the calls of the writing side that can fail on a disk; dry for rehearsals, and watched for calls that stall.
 
-All methods raise plain OSError; the files built on top add the path and the attempted action. Offsets and lengths are
-bytes. Nothing here buffers.
+Tests replace it by a scripted one. All methods raise plain OSError; the files built on top add the path and the
+attempted action. Offsets and lengths are bytes. Nothing here buffers.
 """
 
 from __future__ import annotations
@@ -136,9 +136,6 @@ _CANNOT_FORCE_NAMES = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOS
 _IOV_MAX = 512  # buffers a call; the limit of Linux is 1024 (UIO_MAXIOV)
 
 
-# A disk that accepts every call and changes nothing, for dry runs.
-
-
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
@@ -184,9 +181,6 @@ class DryDisk(LocalDisk):
 
     def open_file_system(self, folder: str) -> None:
         return
-
-
-# Wraps a Disk and reports calls that stall, with the call, the file and the duration.
 
 
 STALL_S = 1.0  # a disk call that takes longer counts as stalled

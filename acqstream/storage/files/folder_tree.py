@@ -1,4 +1,4 @@
-"""Folders below one root for many small files: created on first use, synced together."""
+"""Folders below one root for many small files: created on first use, synced together; files not yet forced."""
 
 from __future__ import annotations
 
@@ -21,9 +21,6 @@ from acqstream.storage.files.direct_file import WholeFiles
 from acqstream.storage.files.disk import Disk, LocalDisk
 from acqstream.storage.platform import FILES
 from acqstream.storage.platform.capabilities import is_junction
-
-# Files that were written and not yet forced to the disk: a bounded number of files and bytes.
-
 
 MAX_FILES = 256  # more are forced before the next write returns
 MAX_BYTES = 64 * 2**20  # likewise: the disk writes while chunks are encoded, and not all at the end
@@ -435,9 +432,6 @@ def _remove_content(disk: Disk, folder: str) -> None:
         else:
             _remove_content(disk, path)
             FILES.rmdir(path)
-
-
-# Disk with per-process temporary names, for concurrent writers in shared folders.
 
 
 class OwnNamesDisk(LocalDisk):

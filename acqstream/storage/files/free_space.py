@@ -1,4 +1,4 @@
-"""A file that reserves space for finishing: removed when the disk is full, so acquisitions can close intact."""
+"""Free space that is kept: for finishing intact when the disk is full, and what mirrors and levels leave to the log."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ import time
 
 from acqstream.errors import ConfigError, DiskFull, StorageError
 from acqstream.storage.files.disk import Disk
-
-# The free space that mirrors and levels leave to the log: below it they store nothing more.
-
 
 LOOK_INTERVAL_S = 0.02
 HYSTERESIS = 1.125  # times the bound: free space that ends a shortage

@@ -1,4 +1,8 @@
-"""A data file open for positional reads, without file position or read-ahead: the file may grow."""
+"""Data files open for reading: at positions, in groups of spans, and in large pieces past the page cache.
+
+A `ReadFile` has no file position and no read-ahead: the file may grow. A `BlockFile` is for passes over a complete
+dataset: no byte is copied, and the page cache keeps the files of other programs.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +23,6 @@ from acqstream.storage.files.url_path import UNKNOWN_BYTES, RemotePath, is_remot
 from acqstream.storage.page_memory import PageMemory
 from acqstream.storage.platform import FILES
 
-# The ranges of a sparse file that contain data.
-
 
 def data_runs(path: Path) -> list[tuple[int, int]]:
     """Byte ranges [start, end) with data, in order; the bytes between them are holes and read as zeros.
@@ -35,9 +37,6 @@ def data_runs(path: Path) -> list[tuple[int, int]]:
             FILES.close(descriptor)
     except OSError as error:
         raise StorageError.wrap(error, str(path), "find the holes") from error
-
-
-# Groups of pieces of a file to read in one call, so neither calls nor memory grow with the number of pieces.
 
 
 def read_spans(
@@ -230,12 +229,6 @@ class RemoteFile(ReadFile):
         data = self.read(offset, len(buffer))
         buffer[: len(data)] = data
         return len(data)
-
-
-# A data file read in large pieces with direct I/O where the system has it.
-#
-# For passes over a complete dataset: no byte is copied, and the page cache keeps the files of other programs. Use
-# `ReadFile` for small and repeated reads.
 
 
 BLOCK_BYTES = 4096  # alignment of offsets, lengths and memory; a multiple of the sector size of common disks

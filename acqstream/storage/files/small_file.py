@@ -1,4 +1,4 @@
-"""Small files and JSON documents from untrusted sources, bounded in bytes, items and depth.
+"""Small files and JSON documents from untrusted sources, bounded in bytes, items and depth; ends of growing texts.
 
 Every JSON file of a dataset's folder is read here. A pipe does not block, a sparse file of many gigabytes takes no
 memory, and every defect raises one error that names the file.
@@ -18,9 +18,6 @@ from acqstream.model.fields import MAX_INTEGER, Fields
 from acqstream.model.metadata import MAX_JSON_BYTES, MAX_JSON_ITEMS, is_deeper_than
 from acqstream.storage.files.read_file import ReadFile, is_absent
 from acqstream.storage.platform import FILES
-
-# The end of a text file that another process writes.
-
 
 _MAX_BYTES = 2**14
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from acqstream.storage.platform.windows_errors import own_error
+from acqstream.storage.platform.windows_api import own_error
 
 if sys.platform == "win32":
     from acqstream.storage.platform.windows_process import DETACHED_OPTIONS, interpreter

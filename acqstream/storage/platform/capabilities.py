@@ -1,4 +1,8 @@
-"""Abilities that a system has or lacks, one function each."""
+"""Abilities that a system has or lacks, one function each; the priority of this process; what direct I/O asks.
+
+Linux and Windows refuse a call that breaks the rules of direct I/O for offset, length and memory; Wine and file systems
+in memory do not, so each call is checked here before the system gets it where its own check cannot be relied on.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,6 @@ from pathlib import Path
 import numpy as np
 
 from acqstream.storage.platform.windows_names import has_long_paths
-
-# Lets other programs go first: for processes that only look at what is recorded.
-
 
 _NICENESS = 10
 
@@ -37,12 +38,6 @@ def go_last() -> None:
     process.nice(max(_NICENESS, process.nice()))
     if psutil.LINUX and process.ionice().ioclass != psutil.IOPRIO_CLASS_IDLE:
         process.ionice(psutil.IOPRIO_CLASS_BE, 7)
-
-
-# What direct I/O asks of offset, length and memory.
-#
-# Linux and Windows refuse a call that breaks it; Wine and file systems in memory do not, so each call is checked here
-# before the system gets it where its own check cannot be relied on.
 
 
 DIRECT_STEP_BYTES = 4096

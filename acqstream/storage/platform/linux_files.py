@@ -1,4 +1,8 @@
-"""Files of Linux: direct I/O, reserved space, and the real place of an open file."""
+"""Files of Linux: direct I/O, reserved space, the real path of an open file, quotas; and the identity of the machine.
+
+The quotas are those that statvfs(2) does not show: of users, groups and btrfs subvolumes. It does show those of
+projects (ext4, xfs). Sources: quotactl(2), <linux/quota.h>, <linux/btrfs.h>, fs/btrfs/sysfs.c.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +19,6 @@ import uuid
 from pathlib import Path
 
 from acqstream.storage.platform.posix_files import RESERVE_STEP_BYTES, PosixFiles
-
-# Quotas of Linux file systems that statvfs(2) does not show: of users, groups and btrfs subvolumes.
-#
-# It does show those of projects (ext4, xfs). Sources: quotactl(2), <linux/quota.h>, <linux/btrfs.h>, fs/btrfs/sysfs.c.
-
 
 _QUOTACTL_FD = 443  # the number of quotactl_fd(2), from Linux 5.14 on
 _GET_STATE, _GET_QUOTA = 0x5805, 0x800007  # Q_XGETQSTAT, Q_GETQUOTA: any user asks for himself and his group
@@ -69,9 +68,6 @@ def quotas_of_subvolume(fd: int) -> dict[str, int | None]:
             if left:
                 quotas[f"qgroup {group.name.replace('_', '/')}"] = min(left) if group.name == own else None
     return quotas
-
-
-# Identity of this machine since its start, on Linux.
 
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # random(4)

@@ -1,4 +1,15 @@
-"""Memory of Linux: huge pages, and settings of glibc's allocator."""
+"""Memory of Linux: huge pages, settings of glibc's allocator, memory files for other processes, and orders to them.
+
+Memory files are mapped in huge pages: direct writes from small pages take three times as long. Most systems give memory
+files no huge pages by default; collapsing the range makes them, faster than faulting small pages in. If neither is
+possible the pages stay small, which costs only processor time.
+
+A memory file has no name and exists as long as any process has it open or mapped. Its seals guarantee that it neither
+shrinks nor grows nor loses pages, so that no access can fail (memfd_create(2), "File sealing"). Its handle is a
+descriptor, which travels over an AF_UNIX socket beside the bytes of an order (unix(7), SCM_RIGHTS).
+
+Other POSIX systems import this module: `unavailable_reason` names the missing function, and functions raise OSError.
+"""
 
 from __future__ import annotations
 
@@ -55,12 +66,6 @@ def keep_large_blocks(limit_bytes: int) -> None:
     mallopt(_M_ARENA_MAX, 1)
 
 
-# Memory files mapped in huge pages (Linux): direct writes from small pages take three times as long.
-#
-# Most systems give memory files no huge pages by default; collapsing the range makes them, faster than faulting small
-# pages in. If neither is possible the pages stay small, which costs only processor time.
-
-
 _HUGE_PAGE_BYTES = 2 * 2**20
 _PROT_NONE, _MAP_FIXED = 0, 0x10  # of Linux, which Python's mmap does not name
 _MADV_HUGEPAGE, _MADV_COLLAPSE = 14, 25  # the second one since Linux 6.1
@@ -113,15 +118,6 @@ def _map(libc: ctypes.CDLL, address: int | None, size: int, request: tuple[int, 
     return result
 
 
-# Memory for other processes on Linux: memory files, sealed (memfd_create(2), "File sealing").
-#
-# A memory file has no name and exists as long as any process has it open or mapped. Its seals guarantee that it neither
-# shrinks nor grows nor loses pages, so that no access can fail. Its handle is a descriptor, which travels over an
-# AF_UNIX socket (unix(7), SCM_RIGHTS).
-#
-# Other POSIX systems import this module: `unavailable_reason` names the missing function, and functions raise OSError.
-
-
 PAGE_BYTES = 4096
 _F_SEAL_SHRINK, _F_SEAL_GROW = 0x2, 0x4
 _F_SEAL_FUTURE_WRITE = 0x10  # Linux 5.1: no process but the owner maps it writable, and no pages are removed
@@ -151,9 +147,6 @@ def orders_unavailable_reason() -> str:
 def machine() -> str:
     """Return the processor's architecture in lower case."""
     return platform.machine().lower()
-
-
-# Memory.
 
 
 def create_memory(length: int, name: str) -> int:
@@ -249,9 +242,6 @@ def _available_bytes() -> int:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     return sys.maxsize
-
-
-# Orders with memory: the descriptors travel beside the bytes.
 
 
 def attach_memory(handles: Sequence[int], process: int) -> tuple[dict[str, Any], list[int]]:

@@ -1,14 +1,23 @@
-"""The PC as its system describes it. Not in the package itself: no producer and no daemon needs it."""
+"""The PC and its service manager, as its system describes them. Not in the package itself: it loads parsers.
+
+No producer and no daemon needs it.
+"""
 
 from __future__ import annotations
 
 import sys
 
 if sys.platform == "win32":
-    from acqstream.storage.platform.windows_pc import is_clock_synchronised, power_facts, scanner_facts
+    from acqstream.storage.platform import windows_pc as _system
 elif sys.platform == "linux":
-    from acqstream.storage.platform.linux_pc import is_clock_synchronised, power_facts, scanner_facts
+    from acqstream.storage.platform import linux_pc as _system
 else:
-    from acqstream.storage.platform.pc_facts import is_clock_synchronised, power_facts, scanner_facts
+    from acqstream.storage.platform import pc_facts as _system
 
-__all__ = ["is_clock_synchronised", "power_facts", "scanner_facts"]
+power_facts = _system.power_facts
+is_clock_synchronised = _system.is_clock_synchronised
+scanner_facts = _system.scanner_facts
+
+install = _system.install
+remove = _system.remove
+is_installed = _system.is_installed

@@ -1,4 +1,4 @@
-"""Files of a POSIX system, by descriptors: what Linux and macOS have in common."""
+"""Files of a POSIX system, by descriptors, and those that only their owner can read: what Linux and macOS share."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
-
-# Files that only their owner can read, by modes: Linux and macOS.
-
 
 # By getattr, so that this module can be imported on Windows, where tests compare its names.
 NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)

@@ -1,4 +1,7 @@
-"""A child process with a local socket to its parent, which must not outlive it (Linux, and other POSIX systems)."""
+"""Processes of Linux and other POSIX systems: child processes, how this one is asked to end, and detached ones.
+
+A child has a local socket to its parent, which it must not outlive.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from acqstream.storage.platform.capabilities import has_process_files
-
-# How the system asks this process to end, and keeping the PC awake, on Linux and macOS.
-
 
 STOP_SIGNALS: tuple[int, ...] = (signal.SIGTERM, signal.SIGINT)
 """Signals that ask a program to end. A handler runs in the main thread, and interrupts its poll."""
@@ -37,9 +37,6 @@ def console_watch(stop: Callable[[float | None], None]) -> AbstractContextManage
 def keep_awake(is_needed: bool) -> None:
     """Do nothing: the desktop decides. docs/system-service.md shows systemd-inhibit and caffeinate."""
     del is_needed
-
-
-# How a process is made independent of the program that starts it, on Linux and macOS.
 
 
 DETACHED_OPTIONS: tuple[Mapping[str, Any], ...] = ({"start_new_session": True},)

@@ -18,13 +18,17 @@ from acqstream.storage.platform import windows_api as types
 from acqstream.storage.platform import windows_names as names
 from acqstream.storage.platform.capabilities import DIRECT_STEP_BYTES, address_of, check_alignment, check_sectors
 from acqstream.storage.platform.posix_files import RESERVE_STEP_BYTES, FileStatus
-from acqstream.storage.platform.windows_api import INVALID_HANDLE, close_handle, kernel32, last_error, nanoseconds_of
-from acqstream.storage.platform.windows_errors import (
+from acqstream.storage.platform.windows_api import (
     END_OF_FILE,
+    INVALID_HANDLE,
     LOCKED,
     MAPPED,
     NO_MORE_DATA,
     UNSUPPORTED,
+    close_handle,
+    kernel32,
+    last_error,
+    nanoseconds_of,
     until_free,
     windows_error,
 )

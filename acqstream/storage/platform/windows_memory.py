@@ -1,4 +1,11 @@
-"""Memory of Windows, with the names of `linux_memory`."""
+"""Memory of Windows, also for other processes and with orders to them. With the names of `linux_memory`.
+
+Memory for other processes is a section without a name, backed by the paging file. It exists as long as any process has
+a handle or a mapping of it, and its size is fixed. It is charged when it is made, so that nothing can be missing later
+(CreateFileMappingW, "Remarks"). Other processes receive handles duplicated with FILE_MAP_READ: the system refuses them
+writable mappings (DuplicateHandle, "File Mapping Security and Access Rights"). A handle that was duplicated into
+another process is only a number to the sender; an order names it.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +31,6 @@ def map_private(length: int) -> memoryview:
 
 def keep_large_blocks(limit_bytes: int) -> None:
     """Do nothing: the allocator of Windows has no such setting."""
-
-
-# Memory for other processes on Windows: sections without a name, backed by the paging file.
-#
-# A section exists as long as any process has a handle or a mapping of it, and its size is fixed. Its memory is charged
-# when it is made, so that nothing can be missing later (CreateFileMappingW, "Remarks"). Other processes receive handles
-# duplicated with FILE_MAP_READ: the system refuses them writable mappings (DuplicateHandle, "File Mapping Security and
-# Access Rights"). A handle that was duplicated into another process is only a number to the sender.
 
 
 PAGE_BYTES = 4096
@@ -84,9 +83,6 @@ def machine() -> str:
     if kernel.IsWow64Process2(kernel.GetCurrentProcess(), byref(process), byref(native)) and native.value == _ARM64:
         return "arm64"
     return platform.machine().lower()
-
-
-# Memory.
 
 
 def create_memory(length: int, name: str) -> int:
@@ -195,9 +191,6 @@ def _query(address: int) -> _MemoryInformation:
     if not kernel32().VirtualQuery(address, byref(information), sizeof(information)):
         raise call_error(f"cannot query the memory at {address:#x}")
     return information
-
-
-# Orders with memory: the handles are duplicated into the receiver when an order is queued, and the order names them.
 
 
 def attach_memory(handles: Sequence[int], process: int) -> tuple[dict[str, Any], list[int]]:

@@ -25,8 +25,8 @@ from acqstream.storage.platform.windows_api import (
     iphlpapi,
     kernel32,
     open_process,
+    windows_error,
 )
-from acqstream.storage.platform.windows_errors import windows_error
 from acqstream.storage.platform.windows_memory import FILE_MAP_READ, PROCESS_DUP_HANDLE, duplicate, unavailable_reason
 
 HAS_NAME = False  # a listener is bound to a port that the system chooses

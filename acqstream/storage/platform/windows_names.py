@@ -1,8 +1,13 @@
-"""Names of files on Windows: opening, renaming and removing while other processes have the file open.
+"""Names of files on Windows: opening, renaming and removing while other processes have the file open; long paths.
 
 Whoever opens a file decides what others may do with it meanwhile. All files of acqstream are opened so that others may
 read, write, rename and remove them (FILE_SHARE_*). A file that another program opened otherwise is waited for, because
-most such programs have it for some milliseconds; see `windows_errors.until_free`.
+most such programs have it for some milliseconds; see `windows_api.until_free`. An error names the programs that have
+the file open. Files that only their owner can read have access lists (ACLs), with the names of `posix_files`.
+
+Sources: "Restart Manager", RM_PROCESS_INFO, "Security Descriptor String Format", "ACE Strings", "SID Strings",
+CreateFileW, GetNamedSecurityInfoW on learn.microsoft.com. Not tried on a real Windows: Wine names no programs and keeps
+no access lists.
 """
 
 from __future__ import annotations
@@ -21,7 +26,10 @@ from typing import Any
 
 from acqstream.storage.platform import windows_api as types
 from acqstream.storage.platform.windows_api import (
+    FOLDER_IN_USE,
+    IN_USE,
     INVALID_HANDLE,
+    UNSUPPORTED,
     WIN_CTYPES,
     advapi32,
     call_error,
@@ -29,11 +37,9 @@ from acqstream.storage.platform.windows_api import (
     kernel32,
     last_error,
     rstrtmgr,
+    until_free,
+    windows_error,
 )
-from acqstream.storage.platform.windows_errors import FOLDER_IN_USE, IN_USE, UNSUPPORTED, until_free, windows_error
-
-# Paths of Windows in the form that has no limit of 260 characters, and back.
-
 
 _EXTENDED = "\\\\?\\"
 _DEVICE = "\\\\.\\"
@@ -79,11 +85,6 @@ def has_long_paths() -> bool:
         return True
     ask.restype = ctypes.c_uint8  # BOOLEAN: the other bits of the register may have any value
     return bool(ask())
-
-
-# Programs that have a file open, for the text of an error.
-#
-# Source: "Restart Manager" and RM_PROCESS_INFO on learn.microsoft.com. Not tried on a real Windows: Wine names none.
 
 
 logger = logging.getLogger("acqstream.storage")
@@ -141,12 +142,6 @@ def _users(manager: Any, session: c_uint32, path: str) -> list[str]:
     if code:
         return []
     return [f"{program.name} ({program.process})" for program in programs[: min(count.value, _MAX_PROGRAMS)]]
-
-
-# Files that only their owner can read, by access lists (ACLs). With the names of `posix_secrets`.
-#
-# Sources: "Security Descriptor String Format", "ACE Strings", "SID Strings", CreateFileW, GetNamedSecurityInfoW on
-# learn.microsoft.com. Not tried on a real Windows: Wine keeps no access lists.
 
 
 _SDDL_REVISION = 1

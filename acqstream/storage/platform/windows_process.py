@@ -1,8 +1,16 @@
-"""A child process with a local socket to its parent, which must not outlive it (Windows).
+"""Processes of Windows: child processes, this one and how it is asked to end, and detached ones.
 
-The socket is one end of a pair on loopback. It reaches the child through its standard input, as WSADuplicateSocketW
-describes it for that process. A job object with JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE ends the child, and all that it has
-started, when the last handle of the job is closed: the parent has the only one (learn.microsoft.com, "Job Objects").
+The socket of a child to its parent, which it must not outlive, is one end of a pair on loopback. It reaches the child
+through its standard input, as WSADuplicateSocketW describes it for that process. A job object with
+JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE ends the child, and all that it has started, when the last handle of the job is
+closed: the parent has the only one (learn.microsoft.com, "Job Objects").
+
+A window that nobody sees learns of a log-off or shutdown. A console handler does not: "If a console application loads
+the gdi32.dll or user32.dll library, the HandlerRoutine function is not called for CTRL_LOGOFF_EVENT and
+CTRL_SHUTDOWN_EVENT" (SetConsoleCtrlHandler). A program without a console has no other way.
+
+Sources: WM_QUERYENDSESSION, WM_ENDSESSION, CreateWindowExW, SetConsoleCtrlHandler, HandlerRoutine,
+SetThreadExecutionState and "Process Creation Flags" on learn.microsoft.com. With the names of `posix_process`.
 """
 
 from __future__ import annotations
@@ -33,9 +41,6 @@ from acqstream.storage.platform.windows_api import (
     user32,
 )
 
-# Identity of this machine since its start, on Windows.
-
-
 _HKEY_LOCAL_MACHINE = 0x80000002
 _READ_TEXT, _READ_NUMBER = 0x02, 0x10  # RRF_RT_REG_SZ, RRF_RT_REG_DWORD
 _64_BIT_VIEW = 0x00010000  # RRF_SUBKEY_WOW6464KEY
@@ -63,13 +68,6 @@ def _read(key: str, value: str, kind: int) -> bytes:
     flags = kind | _64_BIT_VIEW
     code = advapi32().RegGetValueW(_HKEY_LOCAL_MACHINE, key, value, flags, None, data, ctypes.byref(size))
     return data.raw[: size.value] if code == 0 else b""
-
-
-# Learns of a log-off or shutdown by a window that nobody sees.
-#
-# A console handler does not: "If a console application loads the gdi32.dll or user32.dll library, the HandlerRoutine
-# function is not called for CTRL_LOGOFF_EVENT and CTRL_SHUTDOWN_EVENT" (SetConsoleCtrlHandler). A program without a
-# console has no other way. Sources: WM_QUERYENDSESSION, WM_ENDSESSION, CreateWindowExW on learn.microsoft.com.
 
 
 logger = logging.getLogger("acqstream.daemon")
@@ -155,11 +153,6 @@ class LogOffWindow:
             return 0
         result: int = self._user.DefWindowProcW(window, message, word, extra)
         return result
-
-
-# How Windows asks this process to end, and keeping the PC awake. With the names of `posix_session`.
-#
-# Sources: SetConsoleCtrlHandler, HandlerRoutine and SetThreadExecutionState on learn.microsoft.com.
 
 
 STOP_SIGNALS: tuple[int, ...] = (signal.SIGINT, getattr(signal, "SIGBREAK", signal.SIGTERM))
@@ -408,12 +401,6 @@ class GroupProcess(subprocess.Popen[bytes]):
         job, self._job = self._job, 0
         if job:
             close_handle(job)
-
-
-# How a process is made independent of the program that starts it, on Windows.
-#
-# Source: "Process Creation Flags" on learn.microsoft.com. Not DETACHED_PROCESS: without a console, each console program
-# that the process starts would open a window of its own.
 
 
 _CREATE_NEW_PROCESS_GROUP = 0x0000_0200  # Ctrl-C does not reach it

@@ -1,6 +1,6 @@
-"""Many chunks in one object of a store, appended in the order in which they arrive.
+"""Many chunks in one object of a store, appended in the order in which they arrive, or copied to another object.
 
-docs/decisions/030-shards.md explains the state that readers see at each step.
+docs/decisions/030-shards.md explains the state that readers see at each step. Methods of the store raise StorageError.
 """
 
 from __future__ import annotations
@@ -24,9 +24,6 @@ from acqstream.storage.stores.shard_index import (
     object_key,
 )
 from acqstream.storage.stores.store import Store, require
-
-# Copies the chunks of a shard to another object of its store. Methods of the store raise StorageError.
-
 
 _COPIED_BYTES = 2**23  # at a time
 

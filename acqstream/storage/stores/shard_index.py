@@ -1,7 +1,8 @@
-"""The note of a shard in writing: a small object beside it with the published chunks, replaced at each sync.
+"""Reads shards, and keeps the note of a shard in writing.
 
-`<key>.shard-note`, little-endian: 8 bytes magic, uint64 generation, uint64 number of slots, then offset and length
-of every slot as uint64 pairs, then the XXH3-64 of all bytes before. Docs: docs/decisions/030-shards.md.
+The note is a small object beside the shard with the published chunks, replaced at each sync: `<key>.shard-note`,
+little-endian: 8 bytes magic, uint64 generation, uint64 number of slots, then offset and length of every slot as uint64
+pairs, then the XXH3-64 of all bytes before. Docs: docs/decisions/030-shards.md.
 """
 
 from __future__ import annotations
@@ -120,9 +121,6 @@ def _checked(store: Store, key: str, extents: Extents) -> Extents:
 
 def _damage(store: Store, key: str, text: str) -> CorruptDataset:
     return CorruptDataset(text, path=f"{store.url}/{note_key(key)}")
-
-
-# Reads shards that `ShardFile` fills, and those that other software wrote.
 
 
 class ShardReader:

@@ -1,4 +1,4 @@
-"""An open dataset of frames, its snapshots, and the virtual datasets made of them."""
+"""An open dataset, its snapshots, and the virtual datasets made of them."""
 
 from __future__ import annotations
 
@@ -10,27 +10,37 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from acqstream.arrays.array_plan import planned_spec
 from acqstream.arrays.array_spec import ArraySpec
+from acqstream.dataset.dataset import Dataset
+from acqstream.dataset.frame_source import NDTiffSource
+from acqstream.dataset.sources import Source, open_source
 from acqstream.description.channels import CHANNEL
-from acqstream.errors import ConfigError, CorruptDataset, DatasetError
+from acqstream.errors import ConfigError, CorruptDataset, DatasetError, UnknownFormat
 from acqstream.formats.ndtiff import FORMAT
 from acqstream.formats.ndtiff.completion import dataset_id
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.frames.array_cache import LevelCache
 from acqstream.frames.frame_description import ArraySpace, FrameLooks
+from acqstream.frames.frame_pixels import MAX_REDUCED_BYTES, Factors, FramePixels, PixelSource, may_make
 from acqstream.frames.frame_snapshot import FrameHistory, PlacedArray
 from acqstream.model.axes import TIME, Z
 from acqstream.storage.files.boundary import following_links
 from acqstream.web.data.data_address import DataOptions
-from acqstream.web.data.frame_pixels import MAX_REDUCED_BYTES, Factors, FramePixels, PixelSource, may_make
-from acqstream.web.data.plate_choice import plate_array
-from acqstream.web.data.virtual_array import ServedChunk, VirtualArray
-from acqstream.web.data.virtual_layouts import VIRTUAL_LAYOUTS, ChunkCut, announce, choose_cut
+from acqstream.web.data.virtual_array import (
+    VIRTUAL_LAYOUTS,
+    ChunkCut,
+    ServedChunk,
+    VirtualArray,
+    announce,
+    choose_cut,
+    plate_array,
+)
 
 logger = logging.getLogger("acqstream.web")
 
@@ -57,55 +67,68 @@ class ServedArray:
 
 
 class ServedDataset:
-    """Opened by the first request for it. Thread safe. Raises as `acqstream.open`."""
+    """An open dataset, which the shelf lends to viewers and page. Follows no link out of its folder. Thread safe.
+
+    dataset: as all readers have it; who reads by its levels takes `lock`, since a refresh adds some. Raises as
+    `acqstream.open`.
+    """
 
     def __init__(self, path: Path, cache: LevelCache) -> None:
         self.path = path
-        with following_links(False):
-            self._readers: list[NDTiffReader] = FORMAT.open(path)
-        self._full = self._readers[0]
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
+        self._cache = cache
+        source = _open_source(path)
+        self.dataset = Dataset(source)
+        self._readers: Sequence[NDTiffReader] = source.readers if isinstance(source, NDTiffSource) else ()
         self._refreshed_s = time.monotonic()
         self._is_damage_noted = False
-        self.content_identity = frame_identity(self._full)  # also where frames of one dataset were recorded again
-        self.identity = dataset_id(self._full.container).replace("-", "").lower() or self.content_identity
-        self._pixels = FramePixels(self._readers, cache, f"{self.content_identity} {path.name}")
-        self._history = FrameHistory(self._full)
-        self._looks = FrameLooks(self._full)
         self._spaces: dict[int, ArraySpace] = {}  # by identity of the places
         self._arrays: OrderedDict[tuple[object, ...], ServedArray] = OrderedDict()
 
     @property
-    def reader(self) -> NDTiffReader:
-        """The reader of the full resolution."""
-        return self._full
+    def frames(self) -> NDTiffReader | None:
+        """The reader of frames that are pictures of their own; None for tiles and arrays."""
+        return self._full if self._readers and self._full.tile_overlap is None else None
+
+    @cached_property
+    def content_identity(self) -> str:
+        """Digits of the content of a dataset of frames: others where the frames were recorded again."""
+        return frame_identity(self._full)
+
+    @cached_property
+    def identity(self) -> str:
+        """Digits of a dataset of frames, by its id."""
+        return dataset_id(self._full.container).replace("-", "").lower() or self.content_identity
 
     @property
     def count(self) -> int:
-        """Frames published, as of the last refresh."""
-        return len(self._full)
+        """Frames published, as of the last refresh; of an array, its items."""
+        return self.dataset.levels[0].item_count
 
-    def refresh(self, *, is_pinned: bool = False) -> None:
+    def refresh(self, max_age_s: float = REFRESH_S) -> None:
         """Look for new frames, unless that was done a moment ago.
 
         Raises DatasetError if the dataset was replaced or removed: open it again.
         """
-        with self._lock:
-            now_s = time.monotonic()
-            if now_s - self._refreshed_s < (_PINNED_REFRESH_S if is_pinned else REFRESH_S):
-                return
-            for reader in self._readers:
-                reader.refresh()
-            while (lower := self._readers[-1].next_level()) is not None:
-                self._readers.append(lower)
-            self._refreshed_s = time.monotonic()
+        with self.lock:
+            if time.monotonic() - self._refreshed_s >= max_age_s:
+                self.dataset.refresh()
+                self._refreshed_s = time.monotonic()
+
+    def close(self) -> None:
+        """Close its files."""
+        self.dataset.close()
 
     def array(self, layout: str, options: DataOptions) -> ServedArray | None:
-        """A virtual dataset; None if it does not exist now: other identity, no such frames, axis or value."""
-        with self._lock:
+        """A virtual dataset; None if it does not exist now: other identity, no such frames, axis or value.
+
+        Raises UnknownFormat for an array in chunks, else as `refresh`.
+        """
+        with self.lock:
             generation = options.generation
-            self.refresh(is_pinned=generation is not None and generation <= self.count)
-            count = self.count if generation is None else generation
+            is_pinned = generation is not None and generation <= self.count
+            self.refresh(_PINNED_REFRESH_S if is_pinned else REFRESH_S)
+            count = len(self._full) if generation is None else generation
             if count > self.count or not self.identity.startswith(options.identity):
                 return None
             is_final = count == self.count and not self._may_grow()
@@ -123,11 +146,24 @@ class ServedDataset:
             self._arrays.move_to_end(key)
             return found
 
-    def placed(self, count: int | None = None) -> PlacedArray | None:
-        """The array of the first `count` frames, by default of all; None while it has no complete index."""
-        with self._lock:
-            count = self.count if count is None else count
-            return self._history.at(count, is_final=count == self.count and not self._may_grow())
+    @property
+    def _full(self) -> NDTiffReader:
+        """The reader of the full resolution. Raises UnknownFormat for an array in chunks."""
+        if not self._readers:
+            raise UnknownFormat(f"{self.path}: keeps no frames")
+        return self._readers[0]
+
+    @cached_property
+    def _pixels(self) -> FramePixels:
+        return FramePixels(self._readers, self._cache, f"{self.content_identity} {self.path.name}")
+
+    @cached_property
+    def _looks(self) -> FrameLooks:
+        return FrameLooks(self._full)
+
+    @cached_property
+    def _history(self) -> FrameHistory:
+        return FrameHistory(self._full)
 
     def _own_levels(self, count: int, *, is_pinned: bool) -> int:
         """Number of the dataset's own lower levels that have all of the first `count` frames, and no later one.
@@ -231,36 +267,6 @@ class ServedDataset:
         return found
 
 
-class OpenDatasets:
-    """The datasets that are open, the least recently used one is closed first. Thread safe."""
-
-    def __init__(self, max_open: int, level_bytes: int) -> None:
-        self._max_open = max_open
-        self.cache = LevelCache(level_bytes)
-        self._lock = threading.Lock()
-        self._open: OrderedDict[Path, ServedDataset] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def get(self, path: Path) -> ServedDataset:
-        """The dataset in a folder. Raises as `acqstream.open`; UnknownFormat while it has no frame."""
-        with self._lock:
-            found = self._open.get(path)
-            if found is None:
-                found = self._open[path] = ServedDataset(path, self.cache)
-                while len(self._open) > self._max_open:
-                    self._open.popitem(last=False)  # its files are closed when the last answer is sent
-            self._open.move_to_end(path)
-            return found
-
-    def drop(self, dataset: ServedDataset) -> None:
-        """Open the dataset again at the next request: it was replaced or removed."""
-        with self._lock:
-            if self._open.get(dataset.path) is dataset:
-                del self._open[dataset.path]
-
-
 def _fixed_places(placed: PlacedArray, fixed: Mapping[str, str]) -> dict[str, int] | None:
     """The places of the values of OPTIONS; None if an axis or a value does not exist."""
     found: dict[str, int] = {}
@@ -274,6 +280,15 @@ def _fixed_places(placed: PlacedArray, fixed: Mapping[str, str]) -> dict[str, in
             return None
         found[name] = at
     return found
+
+
+def _open_source(path: Path) -> Source:
+    """Frames first: a damaged index is an error of its own, also before the first frame."""
+    try:
+        with following_links(False):
+            return NDTiffSource(path, FORMAT.name, FORMAT.open(path), follows_links=False)
+    except UnknownFormat:
+        return open_source(path, follow_links=False)
 
 
 _MAX_FIRST_BYTES = 2**26  # of a first frame that is read

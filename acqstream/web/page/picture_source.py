@@ -1,4 +1,8 @@
-"""Where the pictures of a dataset come from: its frames, or an array that is thinned out."""
+"""Where the pictures of a dataset come from: its frames, or planes of an array.
+
+A plane is as large as a file says. Of a large one every n-th pixel is read, in parts, so that a picture of foreign data
+costs bounded memory and time: what is read is counted in chunks, of which each is read whole.
+"""
 
 from __future__ import annotations
 
@@ -8,33 +12,24 @@ import itertools
 import math
 import os
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.level_layout import Spacing, X, Y
-from acqstream.dataset.dataset import Dataset, level_arrays, open_dataset, small_array, small_factors
-from acqstream.dataset.level import Level
+from acqstream.dataset.dataset import Dataset, small_array, small_factors
 from acqstream.dataset.level_array import LevelArray
-from acqstream.description.channels import CHANNEL, ChannelLook
-from acqstream.errors import FrameNotFound, UnknownFormat, UnsupportedFeature
+from acqstream.description.channels import ChannelLook
+from acqstream.errors import FrameNotFound, UnsupportedFeature
 from acqstream.formats.ndtiff.pixels import StoredFrame
-from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
-from acqstream.frames.frame_description import FrameLooks
-from acqstream.frames.frame_region import FrameLevel
+from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.model.axes import AxisValue
-from acqstream.storage.files.boundary import following_links
-from acqstream.web.data.virtual_dataset import frame_identity
-
-# Every n-th pixel of a plane, read in parts, so that a picture of foreign data costs bounded memory and time. Pure.
-#
-# A plane is as large as a file says. What is read is counted in chunks, of which each is read whole.
-
+from acqstream.web.data.dataset_shelf import DatasetShelf
+from acqstream.web.data.virtual_dataset import ServedDataset
 
 MAX_SIDE = 2048  # of a picture
 MAX_PART_BYTES = 2**26  # of chunks that are read at a time; others who read files have their turn after each part
@@ -136,6 +131,7 @@ def _stored(numbers: range, step: int, size: int) -> slice:
     return slice(numbers.start * step, min(size, (numbers.stop - 1) * step + 1), step)
 
 
+REFRESH_S = 0.2  # between looks at a growing dataset
 MAX_FRAME_BYTES = 2**28  # of a compressed frame, which is decoded whole
 MAX_WALK = 4000  # frames that are looked at, from the newest back, for one of a channel and plane
 _OVERVIEW_SIDE = 1024
@@ -154,97 +150,101 @@ class FramePlace:
     tag: str
 
 
-class PictureSource(Protocol):
-    """One dataset. All methods may read files; from any thread."""
+class PictureSource:
+    """Planes of an array: of mirrors, of other software, and of tiles put together. Large planes are thinned out.
 
-    format: str
+    Made for a dataset that is lent; it keeps nothing. All methods may read files; from any thread.
+    """
+
+    def __init__(self, served: ServedDataset) -> None:
+        self._served = served
+        self._dataset = served.dataset
+        self.format = served.dataset.format
 
     @property
     def count(self) -> int:
-        """Frames, or items of the array, at the last `refresh`."""
-
-    def refresh(self) -> None:
-        """Look for what was published."""
+        """Frames, or items of the array, at the last refresh."""
+        return self._served.count
 
     def axes(self) -> dict[str, Sequence[AxisValue]]:
-        """Values of the axes that choose a picture, slowest first."""
+        """Values of the axes that choose a picture, slowest first. No copies: an axis may claim any length."""
+        return self._dataset.levels[0].axis_values()
 
     def shape(self) -> tuple[tuple[int, ...], str, int | None]:
         """Shape of a picture (Y, X[, 3]), dtype, and significant bits if they are known."""
+        level = self._dataset.levels[0]
+        sizes = dict(zip(level.axes, level.shape, strict=True))
+        shape = tuple(sizes[name] for name in ("y", "x", "c") if name in sizes)
+        bits = level.source.bits or 8 * level.dtype.itemsize
+        return shape, str(level.dtype), bits if level.dtype.kind == "u" else None
 
     def find(self, fixed: Mapping[str, AxisValue]) -> FramePlace:
         """The frame with these axes; where they leave a choice, the newest one, in arrays the middle one.
 
         Raises FrameNotFound.
         """
+        key = {}
+        for name, values in self.axes().items():
+            if not values:
+                raise FrameNotFound(f"{self._dataset.path}: axis {name!r} has no position yet")
+            key[name] = fixed.get(name, values[len(values) // 2])
+            if key[name] not in values:
+                raise FrameNotFound(f"{self._dataset.path}: axis {name!r} has no position {key[name]!r}")
+        count = self.count
+        tag = hashlib.blake2b(repr((key, count, self._documents())).encode(), digest_size=8).hexdigest()
+        return FramePlace(key, max(0, count - 1), tag)
+
+    def _documents(self) -> list[tuple[str, int, int, int]]:
+        """What tells a container from another one that takes its name: some files at its top, as they are now."""
+        with contextlib.suppress(OSError), os.scandir(str(self._dataset.path)) as entries:
+            found = [(entry.name, entry.stat()) for entry in itertools.islice(entries, _MAX_DOCUMENTS)]
+            return sorted((name, one.st_ino, one.st_mtime_ns, one.st_size) for name, one in found)
+        return []
 
     def picture(self, place: FramePlace) -> ThinnedPicture:
         """The pixels (Y, X) or (Y, X, 3), of a large plane some of them. Its parts read files; raises DatasetError."""
+        with self._served.lock:
+            array = small_array(self._dataset, {}, _OVERVIEW_SIDE)
+            factors = small_factors(self._dataset, _OVERVIEW_SIDE)
+        if not array.layout.pixels:
+            raise UnsupportedFeature(f"{self._dataset.path}: a picture needs y and x as the last axes")
+        outer, samples = _position(array, place), array.shape[len(array.values) + 2 :]
+        plane = _chunked_plane(array, self._dataset)
+        if is_by_rows := array.layout.is_stitched and plane.cost(plane.least_step)[1] > MAX_BYTES:
+            width = plane.chunk[1]
+            plane = ChunkedPlane(plane.shape, (1, width), width * array.dtype.itemsize * math.prod(samples))
+
+        def read(y: slice, x: slice) -> NDArray[Any]:
+            if not is_by_rows:
+                return np.asarray(array[(*outer, y, x)])
+            return np.stack([array[(*outer, row, x)] for row in range(plane.shape[0])[y]])
+
+        drawn = plane.read(samples, array.dtype, read)
+        return replace(drawn, steps=(factors[Y] * drawn.steps[0], factors[X] * drawn.steps[1]))
 
     def value(self, place: FramePlace, y: int, x: int) -> list[int | float]:
         """The stored value at a pixel, of RGB three values; empty outside of the frame. Raises DatasetError."""
+        array = self._dataset.levels[0].as_array()
+        height, width = _chunked_plane(array, self._dataset).shape
+        if not (0 <= y < height and 0 <= x < width):
+            return []
+        return _values_of(array[(*_position(array, place), y, x)])
 
     def spacing(self, axis: str) -> Spacing:
         """Of the stored pixels along y and x, and of the values of an axis, side by side."""
+        return self._dataset.levels[0].spacing_of(axis)
 
     def looks(self) -> Mapping[AxisValue | None, ChannelLook]:
         """Names, colours and contrast by channel, in the order of `axes`; of None without any."""
-
-    def close(self) -> None: ...
-
-
-def open_pictures(folder: Path) -> PictureSource:
-    """A source for the dataset in a folder, which follows no link out of it.
-
-    Raises UnknownFormat for one that has no frame yet, or is none.
-    """
-    try:
-        with following_links(False):
-            readers = open_readers(folder)
-    except UnknownFormat:
-        return ArrayPictures(open_dataset(folder))
-    for reader in readers[1:]:
-        reader.close()
-    if readers[0].tile_overlap is not None:
-        readers[0].close()
-        return ArrayPictures(open_dataset(folder))
-    return FramePictures(readers[0])
+        return self._dataset.channel_looks()
 
 
-def chosen_axes(texts: Iterable[tuple[str, str]], axes: Mapping[str, Sequence[AxisValue]]) -> dict[str, AxisValue]:
-    """Axis values of their texts, in the type that the axis has. Raises FrameNotFound for an axis that is missing."""
-    chosen: dict[str, AxisValue] = {}
-    for name, text in texts:
-        values = axes.get(name)
-        if not values:
-            raise FrameNotFound(f"there is no axis {name!r}")
-        is_number = _INTEGER.fullmatch(text) is not None and any(
-            isinstance(one, int) for one in (values[0], values[-1])
-        )
-        chosen[name] = int(text) if is_number else text
-    return chosen
+class FramePictures(PictureSource):
+    """Frames of a dataset that is not tiled."""
 
-
-class FramePictures:
-    """Frames of an NDTiff dataset that is not tiled."""
-
-    format = "ndtiff"
-
-    def __init__(self, reader: NDTiffReader) -> None:
+    def __init__(self, served: ServedDataset, reader: NDTiffReader) -> None:
+        super().__init__(served)
         self._reader = reader
-        self._level = FrameLevel(reader, reader, follows_links=False)
-        self._looks = FrameLooks(reader)
-        self._identity = ""  # of the dataset: another one may have its name, its folder and its places
-
-    @property
-    def count(self) -> int:
-        return len(self._reader)
-
-    def refresh(self) -> None:
-        self._reader.refresh()
-
-    def axes(self) -> dict[str, Sequence[AxisValue]]:
-        return self._level.axis_values()
 
     def shape(self) -> tuple[tuple[int, ...], str, int | None]:
         if not len(self._reader):
@@ -257,8 +257,7 @@ class FramePictures:
         if row is None:
             row = self._newest(fixed)
         name, stored = self._reader.stored_frame(row)
-        self._identity = self._identity or frame_identity(self._reader)
-        return FramePlace(self._reader.key(row), row, f"{self._identity}:{name}:{stored.pixels}")
+        return FramePlace(self._reader.key(row), row, f"{self._served.content_identity}:{name}:{stored.pixels}")
 
     def _newest(self, fixed: Mapping[str, AxisValue]) -> int:
         last = len(self._reader) - 1
@@ -287,103 +286,39 @@ class FramePictures:
             return []
         return _values_of(self._reader.read_rows(place.number, y, y + 1)[0, x])
 
-    def spacing(self, axis: str) -> Spacing:
-        return Level(self._level).spacing_of(axis)
-
-    def looks(self) -> Mapping[AxisValue | None, ChannelLook]:
-        return self._looks.find(self.axes().get(CHANNEL, ()))
-
     def _stored(self, place: FramePlace) -> StoredFrame:
         _, stored = self._reader.stored_frame(place.number)
         if stored.payload_bytes > MAX_FRAME_BYTES and not stored.is_plain:
             raise UnsupportedFeature(f"{self._reader.path}: a frame of {stored.payload_bytes} bytes is not unpacked")
         return stored
 
-    def close(self) -> None:
-        self._reader.close()
+
+@contextlib.contextmanager
+def borrow_pictures(shelf: DatasetShelf, folder: Path) -> Iterator[PictureSource]:
+    """The pictures of a dataset, with what was published up to REFRESH_S ago. Raises as the shelf."""
+    with shelf.borrow(folder) as served:
+        served.refresh(REFRESH_S)
+        yield pictures_of(served)
 
 
-class ArrayPictures:
-    """Planes of an array: of mirrors, of other software, and of tiles put together. Large planes are thinned out."""
+def pictures_of(served: ServedDataset) -> PictureSource:
+    """Frames, or planes of an array, as of the last refresh."""
+    reader = served.frames
+    return PictureSource(served) if reader is None else FramePictures(served, reader)
 
-    def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
-        self.format = dataset.format
-        self._lock = threading.Lock()  # a refresh changes the levels
 
-    @property
-    def count(self) -> int:
-        return int(self._dataset.levels[0].item_count)
-
-    def refresh(self) -> None:
-        with self._lock:
-            self._dataset.refresh()
-
-    def axes(self) -> dict[str, Sequence[AxisValue]]:
-        return small_array(self._dataset, {}).values  # no copies: an axis may claim any length
-
-    def shape(self) -> tuple[tuple[int, ...], str, int | None]:
-        level = self._dataset.levels[0]
-        sizes = dict(zip(level.axes, level.shape, strict=True))
-        shape = tuple(sizes[name] for name in ("y", "x", "c") if name in sizes)
-        bits = level.source.bits or 8 * level.dtype.itemsize
-        return shape, str(level.dtype), bits if level.dtype.kind == "u" else None
-
-    def find(self, fixed: Mapping[str, AxisValue]) -> FramePlace:
-        key = {}
-        for name, values in self.axes().items():
-            if not values:
-                raise FrameNotFound(f"{self._dataset.path}: axis {name!r} has no position yet")
-            key[name] = fixed.get(name, values[len(values) // 2])
-            if key[name] not in values:
-                raise FrameNotFound(f"{self._dataset.path}: axis {name!r} has no position {key[name]!r}")
-        count = self.count
-        tag = hashlib.blake2b(repr((key, count, self._documents())).encode(), digest_size=8).hexdigest()
-        return FramePlace(key, max(0, count - 1), tag)
-
-    def _documents(self) -> list[tuple[str, int, int, int]]:
-        """What tells a container from another one that takes its name: some files at its top, as they are now."""
-        with contextlib.suppress(OSError), os.scandir(str(self._dataset.path)) as entries:
-            found = [(entry.name, entry.stat()) for entry in itertools.islice(entries, _MAX_DOCUMENTS)]
-            return sorted((name, one.st_ino, one.st_mtime_ns, one.st_size) for name, one in found)
-        return []
-
-    def picture(self, place: FramePlace) -> ThinnedPicture:
-        with self._lock:
-            array = small_array(self._dataset, {}, _OVERVIEW_SIDE)
-            factors = small_factors(self._dataset, _OVERVIEW_SIDE)
-        if not array.layout.pixels:
-            raise UnsupportedFeature(f"{self._dataset.path}: a picture needs y and x as the last axes")
-        outer, samples = _position(array, place), array.shape[len(array.values) + 2 :]
-        plane = _chunked_plane(array, self._dataset)
-        if is_by_rows := array.layout.is_stitched and plane.cost(plane.least_step)[1] > MAX_BYTES:
-            width = plane.chunk[1]
-            plane = ChunkedPlane(plane.shape, (1, width), width * array.dtype.itemsize * math.prod(samples))
-
-        def read(y: slice, x: slice) -> NDArray[Any]:
-            if not is_by_rows:
-                return np.asarray(array[(*outer, y, x)])
-            return np.stack([array[(*outer, row, x)] for row in range(plane.shape[0])[y]])
-
-        drawn = plane.read(samples, array.dtype, read)
-        return replace(drawn, steps=(factors[Y] * drawn.steps[0], factors[X] * drawn.steps[1]))
-
-    def value(self, place: FramePlace, y: int, x: int) -> list[int | float]:
-        with self._lock:
-            array = level_arrays(self._dataset, {})[0]
-            height, width = _chunked_plane(array, self._dataset).shape
-            if not (0 <= y < height and 0 <= x < width):
-                return []
-            return _values_of(array[(*_position(array, place), y, x)])
-
-    def spacing(self, axis: str) -> Spacing:
-        return self._dataset.levels[0].spacing_of(axis)
-
-    def looks(self) -> Mapping[AxisValue | None, ChannelLook]:
-        return self._dataset.channel_looks()
-
-    def close(self) -> None:
-        self._dataset.close()
+def chosen_axes(texts: Iterable[tuple[str, str]], axes: Mapping[str, Sequence[AxisValue]]) -> dict[str, AxisValue]:
+    """Axis values of their texts, in the type that the axis has. Raises FrameNotFound for an axis that is missing."""
+    chosen: dict[str, AxisValue] = {}
+    for name, text in texts:
+        values = axes.get(name)
+        if not values:
+            raise FrameNotFound(f"there is no axis {name!r}")
+        is_number = _INTEGER.fullmatch(text) is not None and any(
+            isinstance(one, int) for one in (values[0], values[-1])
+        )
+        chosen[name] = int(text) if is_number else text
+    return chosen
 
 
 def _position(array: LevelArray, place: FramePlace) -> tuple[int, ...]:

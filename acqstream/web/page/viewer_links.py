@@ -11,9 +11,6 @@ from urllib.parse import quote
 from acqstream.model.units import shell_word
 from acqstream.web.data.neuroglancer_state import CONCURRENT_DOWNLOADS, state_url
 
-# A path as one word of a command line that somebody copies into a terminal. Pure.
-
-
 _FRAMES = "ndtiff"
 _LAYOUTS = {"n5": "n5", "ome-zarr": "zarr3", "precomputed": "precomputed"}
 

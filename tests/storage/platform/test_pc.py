@@ -22,7 +22,7 @@ DEFENDER = r"SOFTWARE\Microsoft\Windows Defender"
 
 
 def test_all_systems_have_the_same_questions() -> None:
-    for name in pc.__all__:
+    for name in ("is_clock_synchronised", "power_facts", "scanner_facts"):
         for module in (linux_pc, pc_facts, windows_pc):
             parameters = inspect.signature(getattr(module, name)).parameters.values()
             assert all(one.default is not inspect.Parameter.empty for one in parameters)

@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from acqstream.storage.platform import linux_service, service_tool, windows_service
-from acqstream.storage.platform.service_tool import answers, run_tool
+from acqstream.storage.platform import linux_pc, pc_facts, windows_pc
+from acqstream.storage.platform.pc_facts import answers, run_tool
 
 SYSTEMD = Path(__file__).resolve().parents[3] / "systemd"
 COMMAND = [r"C:\Program Files\Python\python.exe", "-m", "acqstream", "serve", "--data", "D:\\my data\\"]
@@ -54,7 +54,7 @@ def task(text: str) -> dict[str, str]:
 
 
 def test_the_task_starts_at_the_log_on_of_its_user_with_limited_rights() -> None:
-    texts = task(windows_service.definition(COMMAND, r"LAB\anna & co"))
+    texts = task(windows_pc.definition(COMMAND, r"LAB\anna & co"))
     assert texts["Triggers/LogonTrigger/UserId"] == r"LAB\anna & co"
     assert texts["Principals/Principal/UserId"] == r"LAB\anna & co"
     assert texts["Principals/Principal/RunLevel"] == "LeastPrivilege"
@@ -63,7 +63,7 @@ def test_the_task_starts_at_the_log_on_of_its_user_with_limited_rights() -> None
 
 def test_the_task_is_not_ended_by_the_defaults_of_the_task_scheduler() -> None:
     """Its defaults: at most 3 days, on mains power, priority 7 (below normal), which slows the disk too."""
-    texts = task(windows_service.definition(COMMAND, "anna"))
+    texts = task(windows_pc.definition(COMMAND, "anna"))
     assert texts["Settings/ExecutionTimeLimit"] == "PT0S"
     assert texts["Settings/Priority"] in {"4", "5", "6"}
     for name in ("DisallowStartIfOnBatteries", "StopIfGoingOnBatteries", "IdleSettings/StopOnIdleEnd"):
@@ -71,7 +71,7 @@ def test_the_task_is_not_ended_by_the_defaults_of_the_task_scheduler() -> None:
 
 
 def test_the_task_has_no_window_and_quotes_its_paths() -> None:
-    texts = task(windows_service.definition(COMMAND, "anna"))
+    texts = task(windows_pc.definition(COMMAND, "anna"))
     assert texts["Actions/Exec/Command"] == r"C:\Program Files\Python\pythonw.exe"
     assert texts["Actions/Exec/Arguments"] == r'-m acqstream serve --data "D:\my data\\"'
 
@@ -81,7 +81,7 @@ def test_the_task_is_made_and_started(tmp_path: Path, monkeypatch: pytest.Monkey
     tool = FakeTool(tmp_path, "schtasks", monkeypatch)
     monkeypatch.setenv("USERDOMAIN", "LAB")
     monkeypatch.setenv("USERNAME", "anna")
-    text = windows_service.install(COMMAND, tmp_path / "logs" / "acqstream.log")
+    text = windows_pc.install(COMMAND, tmp_path / "logs" / "acqstream.log")
     assert r"LAB\anna" in text
     create, start = tool.calls()
     assert create.startswith("/Create /TN acqstream /XML ")
@@ -90,8 +90,8 @@ def test_the_task_is_made_and_started(tmp_path: Path, monkeypatch: pytest.Monkey
     texts = task(tool.content.read_bytes().decode("utf-16"))  # with a byte order mark, as schtasks expects
     assert texts["Actions/Exec/Arguments"].endswith(f"--log {tmp_path / 'logs' / 'acqstream.log'}")
     assert (tmp_path / "logs").is_dir()
-    assert windows_service.is_installed()
-    windows_service.remove()
+    assert windows_pc.is_installed()
+    windows_pc.remove()
     assert tool.calls()[2:] == ["/Query /TN acqstream", "/Delete /TN acqstream /F"]
 
 
@@ -100,26 +100,26 @@ def test_a_refusal_names_the_command_and_the_reason(tmp_path: Path, monkeypatch:
     tool = FakeTool(tmp_path, "schtasks", monkeypatch)
     tool.code.write_text("1")
     with pytest.raises(OSError, match=r"schtasks /Create.*ended with 1: access is denied"):
-        windows_service.install(COMMAND, tmp_path / "log")
-    assert not windows_service.is_installed()
+        windows_pc.install(COMMAND, tmp_path / "log")
+    assert not windows_pc.is_installed()
 
 
 def test_the_unit_of_the_project_is_the_one_that_is_installed() -> None:
     words = ["%h/.local/bin/acqstream", "serve", "--config", "%E/acqstream/acqstream.toml"]
-    assert linux_service.definition(words) == (SYSTEMD / "user" / "acqstream.service").read_text("utf-8")
+    assert linux_pc.definition(words) == (SYSTEMD / "user" / "acqstream.service").read_text("utf-8")
 
 
 @needs_scripts
 def test_the_unit_is_written_and_enabled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = FakeTool(tmp_path, "systemctl", monkeypatch)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    assert not linux_service.is_installed()
-    linux_service.install(["/opt/a b/python", "-m", "acqstream", "--data", '/d/100% $x "y"'], tmp_path / "log")
+    assert not linux_pc.is_installed()
+    linux_pc.install(["/opt/a b/python", "-m", "acqstream", "--data", '/d/100% $x "y"'], tmp_path / "log")
     unit = tmp_path / "config" / "systemd" / "user" / "acqstream.service"
     line = 'ExecStart="/opt/a b/python" "-m" "acqstream" "--data" "/d/100%% $$x \\"y\\""'
     assert line in unit.read_text().splitlines()
-    assert linux_service.is_installed()
-    linux_service.remove()
+    assert linux_pc.is_installed()
+    linux_pc.remove()
     assert not unit.exists()
     assert tool.calls() == [
         "--user daemon-reload",
@@ -137,8 +137,8 @@ def test_the_agent_of_the_project_starts_the_daemon_again_if_it_fails() -> None:
 
 
 def test_a_system_without_a_known_service_manager_says_so(tmp_path: Path) -> None:
-    assert not service_tool.is_installed()
-    for call in (lambda: service_tool.install(["acqstream"], tmp_path), service_tool.remove):
+    assert not pc_facts.is_installed()
+    for call in (lambda: pc_facts.install(["acqstream"], tmp_path), pc_facts.remove):
         with pytest.raises(OSError, match="does not know the service manager"):
             call()
 

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from acqstream.errors import DiskFull, StorageError
-from acqstream.storage.platform import windows_errors
-from acqstream.storage.platform.windows_errors import IN_USE, own_error, until_free, windows_error
+from acqstream.storage.platform import windows_api
+from acqstream.storage.platform.windows_api import IN_USE, own_error, until_free, windows_error
 
 FULL = [39, 112, 1295]
 OF_THE_DEVICE = [21, 23, 31, 433, 483, 1117, 1167, 1392]
@@ -64,9 +64,9 @@ def test_an_error_of_python_has_the_number_that_its_code_has_here() -> None:
 
 
 def test_no_code_has_two_meanings() -> None:
-    codes = [code for codes in windows_errors._CODES.values() for code in codes]
+    codes = [code for codes in windows_api._CODES.values() for code in codes]
     assert len(codes) == len(set(codes))
-    assert {code for code, number in windows_errors._ERRNO.items() if number == errno.EINVAL} == {87}
+    assert {code for code, number in windows_api._ERRNO.items() if number == errno.EINVAL} == {87}
 
 
 class Clock:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from acqstream.storage.platform import windows_errors, windows_files, windows_names
+from acqstream.storage.platform import windows_api, windows_files, windows_names
 from acqstream.storage.platform.windows_files import WindowsFiles
 
 FOLDER, LINK, NONE = 0x10, 0x400, 0xFFFF_FFFF
@@ -77,7 +77,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kernel]:
         monkeypatch.setattr(module, "last_error", lambda: kernel.code)
         monkeypatch.setattr(module, "close_handle", kernel.close_handle)
     monkeypatch.setattr(windows_names, "file_users", lambda path: [])
-    monkeypatch.setattr(windows_errors, "PATIENCE_S", 0.02)
+    monkeypatch.setattr(windows_api, "PATIENCE_S", 0.02)
     yield kernel
     assert not kernel.open_handles
 

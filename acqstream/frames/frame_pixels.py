@@ -22,7 +22,6 @@ from acqstream.grid.block_mean import BlockMean
 from acqstream.grid.block_sizes import reduced_shape
 from acqstream.model.axes import COLUMN, ROW, AxisValue
 from acqstream.storage.files.read_file import ReadFile
-from acqstream.web.data.virtual_array import ServedChunk
 
 MAX_SOURCE_BYTES = 64 * 2**20  # of tiles from which a chunk of a lower level is made
 MAX_REDUCED_BYTES = 2**30  # of a frame: a larger one has no lower levels
@@ -35,9 +34,21 @@ Factors = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
+class Region:
+    """A part of one picture: its level; indices along the axes of the frames; and pixels of the level, [first, stop)
+    along y and x.
+    """
+
+    level: int
+    outer: Mapping[str, int]
+    y: tuple[int, int]
+    x: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class FramePiece:
-    """A frame, or a tile, of which a chunk has pixels: its row in the index, the name of its stack file, and its place
-    there. y and x: which pixels; None for all of a frame.
+    """A frame, or a tile, of which a region has pixels: its row in the index, the name of its stack file, and its
+    offsets there. y and x: which pixels; None for all of a frame.
     """
 
     row: int
@@ -49,7 +60,7 @@ class FramePiece:
 
 @dataclass(frozen=True, slots=True)
 class PixelSource:
-    """The frames that a chunk is made of. level: of the reader; higher levels are made from it."""
+    """The frames that a region is made of. level: of the reader; higher levels are made from it."""
 
     reader: NDTiffReader
     level: int
@@ -74,6 +85,13 @@ class PixelSource:
         return file, piece.frame, byte_order
 
 
+def read_part(reader: NDTiffReader, row: int, y: TileRun, x: TileRun) -> Pixels:
+    """The pixels of a frame that lie in these runs; of its rows only those are read."""
+    is_whole = y.stop - y.first == reader.frame_shape(row)[0]
+    rows = reader.read_pixels(row) if is_whole else reader.read_rows(row, y.first, y.stop)
+    return rows[y.inside, x.source]
+
+
 class FramePixels:
     """Reads for one open dataset. Thread safe.
 
@@ -88,31 +106,31 @@ class FramePixels:
         self._like: dict[NDTiffReader, StoredFrame] = {}  # the first frame of a reader never changes
 
     def find(
-        self, placed: PlacedArray, fixed: Mapping[str, int], place: ServedChunk, factors: Factors, n_own: int
+        self, placed: PlacedArray, fixed: Mapping[str, int], region: Region, factors: Factors, n_own: int
     ) -> PixelSource | None:
-        """The frames of a chunk in a snapshot; None if none of them exists, or they are unlike the first frame.
+        """The frames of a region in a snapshot; None if none of them exists, or they are unlike the first frame.
 
         n_own: number of the dataset's own lower levels that show this snapshot.
         """
-        position = [{**fixed, **place.outer}.get(name, 0) for name in placed.names]
+        position = [{**fixed, **region.outer}.get(name, 0) for name in placed.names]
         keys = list(placed.places.keys_at(position))
         if placed.mosaic is None:
             piece = self._find_frame(self._readers[0], keys, placed.count)
-            if piece is None or _is_too_large(piece.frame, place):
+            if piece is None or _is_too_large(piece.frame, region):
                 return None
             return PixelSource(self._readers[0], 0, (piece,))
-        own = place.level if has_level(placed.mosaic, place.level, n_own) else 0
-        return self._find_tiles(placed, keys, place, factors, own)
+        own = region.level if has_level(placed.mosaic, region.level, n_own) else 0
+        return self._find_tiles(placed, keys, region, factors, own)
 
-    def read(self, source: PixelSource, place: ServedChunk, factors: Factors) -> Pixels:
-        """The pixels of a chunk, (Y, X) or (Y, X, 3). Raises CorruptDataset, StorageError."""
+    def read(self, source: PixelSource, region: Region, factors: Factors) -> Pixels:
+        """The pixels of a region, (Y, X) or (Y, X, 3). Raises CorruptDataset, StorageError."""
         if source.pieces[0].y is not None:
-            return self._read_tiles(source, place, factors)
+            return self._read_tiles(source, region, factors)
         row = source.pieces[0].row
-        if place.level == 0:
-            return self._read_band(row, *place.y)[:, place.x[0] : place.x[1]]
+        if region.level == 0:
+            return self._read_band(row, *region.y)[:, region.x[0] : region.x[1]]
         levels = self._cache.get((self._identity, row, "levels"), lambda: self._make_levels(row, factors))
-        return levels[place.level - 1][place.y[0] : place.y[1], place.x[0] : place.x[1]]
+        return levels[region.level - 1][region.y[0] : region.y[1], region.x[0] : region.x[1]]
 
     def _find_frame(
         self, reader: NDTiffReader, keys: Sequence[Mapping[str, AxisValue]], stop: int
@@ -133,7 +151,7 @@ class FramePixels:
         self,
         placed: PlacedArray,
         keys: Sequence[Mapping[str, AxisValue]],
-        place: ServedChunk,
+        region: Region,
         factors: Factors,
         own: int,
     ) -> PixelSource | None:
@@ -141,12 +159,12 @@ class FramePixels:
         assert placed.mosaic is not None
         reader = self._readers[own]
         stop = placed.count if own == 0 else len(reader)
-        fy, fx = (1, 1) if own else factors[place.level]
+        fy, fx = (1, 1) if own else factors[region.level]
         oy, ox = factors[own] if own else (1, 1)
         sides = []
         for side, (first, end), factor, covered in (
-            (placed.mosaic.y, place.y, fy, oy),
-            (placed.mosaic.x, place.x, fx, ox),
+            (placed.mosaic.y, region.y, fy, oy),
+            (placed.mosaic.x, region.x, fx, ox),
         ):
             # Tiles of lower levels have no overlap, and rows and columns that count from the same origin.
             along = Side(side.step, 0 if own else side.crop)
@@ -161,19 +179,18 @@ class FramePixels:
                     pieces.append(replace(piece, y=y, x=x))
         return PixelSource(reader, own, tuple(pieces)) if pieces else None
 
-    def _read_tiles(self, source: PixelSource, place: ServedChunk, factors: Factors) -> Pixels:
-        fy, fx = (1, 1) if source.level else factors[place.level]
-        shape = ((place.y[1] - place.y[0]) * fy, (place.x[1] - place.x[0]) * fx)
+    def _read_tiles(self, source: PixelSource, region: Region, factors: Factors) -> Pixels:
+        fy, fx = (1, 1) if source.level else factors[region.level]
+        shape = ((region.y[1] - region.y[0]) * fy, (region.x[1] - region.x[0]) * fx)
         first = source.reader.frame_shape(source.pieces[0].row)
         found: NDArray[Any] = np.zeros((*shape, *first[2:]), source.reader.frame_dtype(source.pieces[0].row))
         for piece in source.pieces:
             assert piece.y is not None
             assert piece.x is not None
-            rows = source.reader.read_rows(piece.row, piece.y.first, piece.y.stop)
-            found[piece.y.target, piece.x.target] = rows[:, piece.x.source]
-        if source.level or place.level == 0:
+            found[piece.y.target, piece.x.target] = read_part(source.reader, piece.row, piece.y, piece.x)
+        if source.level or region.level == 0:
             return found
-        for above, below in itertools.pairwise(factors[: place.level + 1]):
+        for above, below in itertools.pairwise(factors[: region.level + 1]):
             found = self._halve(found, (below[0] // above[0], below[1] // above[1]))
         return found
 
@@ -209,11 +226,11 @@ class FramePixels:
         return self._means.mean([np.ascontiguousarray(picture)], every, reduced_shape(picture.shape, every))
 
 
-def _is_too_large(frame: StoredFrame, place: ServedChunk) -> bool:
-    """Return True for a frame of which a chunk would take more memory than a request may."""
+def _is_too_large(frame: StoredFrame, region: Region) -> bool:
+    """Return True for a frame of which a region would take more memory than a request may."""
     if not frame.is_plain:  # all of it is decompressed
         return frame.payload_bytes > MAX_BAND_BYTES
-    n_rows = place.y[1] - place.y[0] if place.level == 0 else 1
+    n_rows = region.y[1] - region.y[0] if region.level == 0 else 1
     return frame.width * frame.pixel_type.pixel_bytes * n_rows > MAX_BAND_BYTES
 
 

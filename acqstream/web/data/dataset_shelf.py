@@ -1,38 +1,32 @@
-"""Datasets that are open for pictures: a few at a time, the least recently used one is closed first."""
+"""Datasets that are open for viewers and the page: a few at a time, the least recently used one is closed first."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from acqstream.errors import AcqStreamError
-from acqstream.web.page.picture_source import PictureSource, open_pictures
-
-REFRESH_S = 0.2
-MAX_OPEN = 16
+from acqstream.web.data.virtual_dataset import ServedDataset
 
 
 @dataclass(slots=True, eq=False)
 class _Book:
-    source: PictureSource
+    dataset: ServedDataset
     identity: tuple[int, int]  # of the folder: another one may take its name
-    refreshed_at_s: float
     n_users: int = 0
     is_closed: bool = False
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class DatasetShelf:
-    """Lends sources by folder. Thread safe; files are opened and closed by the threads that borrow."""
+    """Lends datasets by folder. Thread safe; files are opened and closed by the threads that borrow."""
 
-    def __init__(self, max_open: int = MAX_OPEN, opener: Callable[[Path], PictureSource] = open_pictures) -> None:
+    def __init__(self, max_open: int, opener: Callable[[Path], ServedDataset]) -> None:
         self._max_open = max_open
         self._opener = opener
         self._lock = threading.Lock()  # of the two below and of each book's n_users
@@ -40,20 +34,25 @@ class DatasetShelf:
         self._opening = threading.Lock()  # one at a time: opening a million frames takes memory
 
     @contextmanager
-    def borrow(self, folder: Path) -> Iterator[PictureSource]:
-        """The source of a folder, with what was published up to REFRESH_S ago.
+    def borrow(self, folder: Path) -> Iterator[ServedDataset]:
+        """The dataset in a folder, open until it is given back; it is as of its last refresh.
 
         Raises UnknownFormat before the first frame, StorageError, CorruptDataset; FileNotFoundError without a folder.
         """
         book = self._take(folder)
         try:
-            with book.lock:
-                if time.monotonic() - book.refreshed_at_s >= REFRESH_S:
-                    book.source.refresh()
-                    book.refreshed_at_s = time.monotonic()
-            yield book.source
+            yield book.dataset
         finally:
             self._give_back(book)
+
+    def drop(self, dataset: ServedDataset) -> None:
+        """Open the dataset again at the next request: it was replaced or removed."""
+        with self._lock:
+            book = self._books.get(dataset.path)
+            if book is None or book.dataset is not dataset:
+                return
+            del self._books[dataset.path]
+        self._discard(book)
 
     def close(self) -> None:
         """Close all; those in use when they are given back."""
@@ -73,7 +72,7 @@ class DatasetShelf:
             book = self._known(folder, identity)  # another thread may have opened it meanwhile
             if book is not None:
                 return book
-            book = _Book(self._opener(folder), identity, time.monotonic(), n_users=1)
+            book = _Book(self._opener(folder), identity, n_users=1)
             with self._lock:
                 old = self._books.pop(folder, None)
                 self._books[folder] = book
@@ -109,4 +108,4 @@ class DatasetShelf:
 
 def _close(book: _Book) -> None:
     with contextlib.suppress(AcqStreamError, OSError):  # it only reads
-        book.source.close()
+        book.dataset.close()
