@@ -196,6 +196,18 @@ def test_a_full_disk_ends_the_run_after_the_patience_and_closes_it():
     assert not session.close_is_due  # once
 
 
+@pytest.mark.parametrize(("status", "is_due"), [("completed", False), ("canceled", True), ("error", True)])
+def test_only_a_completed_end_waits_for_frames_while_the_daemon_has_no_space(status: str, is_due: bool) -> None:
+    session = session_of(100, 100, published=1)
+    paused(session, "no space", 2.0)
+    put(session, 100, 200)
+    session.request_close(status, "as the test asks")
+    assert session.close_is_due is is_due
+    session.request_close("completed", "too late")
+    assert session.ending is not None
+    assert (session.ending.status, session.ending.reason) == (status, "as the test asks")
+
+
 def test_space_that_comes_back_or_progress_starts_the_patience_anew():
     session = session_of(100, 100, 100, published=1)
     paused(session, "no space", 2.0)
