@@ -1,6 +1,6 @@
 """The changes that a verdict makes to a dataset, in their order, applied by one function over a Disk.
 
-A dataset is in order again, or the next recovery or repair does the rest, if a crash comes between any two of them.
+After a crash between any two of them the next recovery or repair does the rest.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class PutAside:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """A file goes, if it is there."""
+    """A file, which may be missing, is removed."""
 
     path: str
 
@@ -124,7 +124,7 @@ class Regrow:
 
 @dataclass(frozen=True, slots=True)
 class Force:
-    """What a held file has in the page cache alone reaches the disk."""
+    """Bytes of a held file that only the page cache has are forced to the disk."""
 
     held: AppendFile
 

@@ -108,13 +108,11 @@ class Log:
         """
         deadline = time.monotonic() + timeout_s
         self.wait_until_open(timeout_s)
-        with self._parts.state.changed:
+        changed = self._parts.state.changed
+        with changed:
             while not self._has_room(header):
                 self._raise_error()
-                if (
-                    not self._parts.state.changed.wait(max(0.0, deadline - time.monotonic()))
-                    and time.monotonic() >= deadline
-                ):
+                if not changed.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
                     if self._parts.gate.error is not None:
                         raise self._parts.gate.error
                     raise WriterBehind(f"frame {header.number}: the disk took nothing for {timeout_s} s")
@@ -259,18 +257,15 @@ class Log:
 
     def queued(self) -> tuple[int, int]:
         """Frames and pixel bytes received but not published."""
-        counts, received_bytes = self._parts.counts, self._parts.intake.received_payload_bytes
-        return (
-            self._parts.intake.received - counts.published,
-            received_bytes - counts.payload_bytes - counts.refused_bytes,
-        )
+        counts, intake = self._parts.counts, self._parts.intake
+        payload_bytes = intake.received_payload_bytes - counts.payload_bytes - counts.refused_bytes
+        return intake.received - counts.published, payload_bytes
 
     def wait_until_open(self, timeout_s: float = 30.0) -> None:
         """Wait until the dataset's files exist. Raises the error that prevented it."""
-        with self._parts.state.changed:
-            self._parts.state.changed.wait_for(
-                lambda: self._parts.state.phase is not AcquisitionState.OPENING, timeout_s
-            )
+        state = self._parts.state
+        with state.changed:
+            state.changed.wait_for(lambda: state.phase is not AcquisitionState.OPENING, timeout_s)
         self._raise_error()
 
     def wait_until_finished(self, timeout_s: float | None = None) -> bool:
@@ -280,11 +275,10 @@ class Log:
 
     def wait_for_published(self, count: int, timeout_s: float = 30.0) -> bool:
         """Until `count` frames are published; False if that did not happen in time."""
-        with self._parts.state.changed:
-            self._parts.state.changed.wait_for(
-                lambda: self._parts.counts.published >= count or self.is_finished, timeout_s
-            )
-            return self._parts.counts.published >= count
+        changed, counts = self._parts.state.changed, self._parts.counts
+        with changed:
+            changed.wait_for(lambda: counts.published >= count or self.is_finished, timeout_s)
+            return counts.published >= count
 
     def _raise_error(self) -> None:
         error = self._parts.state.error  # not by the property: this runs for every frame
@@ -292,9 +286,9 @@ class Log:
             raise error
 
     def _has_room(self, header: FrameHeader) -> bool:
-        limit = self._parts.intake.limit()
-        total = self._parts.intake.received_payload_bytes + header.payload_bytes
-        is_empty = self._parts.counts.published == self._parts.intake.received
+        intake = self._parts.intake
+        limit, total = intake.limit(), intake.received_payload_bytes + header.payload_bytes
+        is_empty = self._parts.counts.published == intake.received
         return is_empty or (header.number < limit.number and total <= limit.payload_bytes)
 
 

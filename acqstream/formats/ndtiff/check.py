@@ -1,9 +1,8 @@
 """Checks a dataset against NDTiff, in every byte that the format fixes; all levels, finished or growing.
 
-Source: NDTiff specification 3.3, TIFF 6.0 section 2, and files of the reference writers. What these do differently is
-legal: 16 bits claimed for uint8 (Python), 16 bits for the rows per strip (Java), a NUL after the metadata that the tag
-counts and the index does not (ours). The content of pixels, and of metadata beyond its axes, is nothing that the format
-can prove.
+Source: NDTiff specification 3.3, TIFF 6.0 section 2, and files of the reference writers. Their differences are legal:
+16 bits claimed for uint8 (Python), 16 bits for the rows per strip (Java), a NUL after the metadata that the tag counts
+and the index does not (ours). The format cannot prove the content of pixels, nor of metadata beyond its axes.
 """
 
 from __future__ import annotations

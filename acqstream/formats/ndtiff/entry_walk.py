@@ -1,9 +1,8 @@
 """The entries of one index: one walk by their lengths, damaged or not, and the metadata that the entries point to.
 
-`IndexCheck` and `MetadataCheck` are as strict as the reader is tolerant. `walk_entries` finds what is framed like an
-entry in an index that may be damaged anywhere, and where the damage lies: `parse_entries` reads what a writer leaves,
-complete or cut, but here a damaged entry costs no others. Reading resumes at the next one that has plausible lengths
-and JSON axes.
+`IndexCheck` and `MetadataCheck` are as strict as the reader is tolerant. `walk_entries` finds the entries and the
+damage in an index that may be damaged anywhere. `parse_entries` reads indexes as writers leave them, complete or cut;
+here a damaged entry costs no others. Reading resumes at the next one that has plausible lengths and JSON axes.
 """
 
 from __future__ import annotations

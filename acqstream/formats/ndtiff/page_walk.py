@@ -1,12 +1,12 @@
 """The pages of one stack file: one walk, by columns up to the first break of their chain, page by page after it.
 
 `PageChain` reads the columns, which `check` compares with the index. `walk_stack` finds the frames without an index, in
-damaged files, too. Where the chain breaks (a pointer into zeros or nowhere, a directory
-that is none), it resumes at the next directory that is beyond doubt: one with the thirteen entries of all known
-writers, whose frame lies as these writers lay it, and whose metadata are intact. Zeros after the last page are the
-reserved space of a writer that was killed. A frame was written completely if its metadata were: all known writers write
-them after or before the pixels of the same call. Pixels that are zeros are a legal image; where they lie in a hole of
-the file, or where the data ends inside them, a black image cannot be told from one that was never written.
+damaged files, too. Where the chain breaks (a pointer into zeros or nowhere, a damaged directory), it resumes at the
+next directory that is beyond doubt: one with the thirteen entries of all known writers, whose frame lies as these
+writers lay it, and whose metadata are intact. Zeros after the last page are the reserved space of a writer that was
+killed. A frame was written completely if its metadata were: all known writers write them after or before the pixels of
+the same call. Pixels that are zeros are a legal image; where they lie in a hole of the file, or where the data ends
+inside them, a black image cannot be told from one that was never written.
 
 Source: NDTiff specification, and files of the known writers. Reads only.
 """
