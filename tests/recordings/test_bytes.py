@@ -49,7 +49,8 @@ def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """The data directory of a daemon that has ended, with the runs of all tests to come."""
     home = tmp_path_factory.mktemp("bytes")
     folder = home / "data".ljust(ROOT_LENGTH - len(str(home)) - 1, "_")
-    chosen = {item.callspec.params["name"] for item in request.session.items if hasattr(item, "callspec")}
+    own = (item for item in request.session.items if item.path == request.path and hasattr(item, "callspec"))
+    chosen = {item.callspec.params["name"] for item in own}
     names = [name for name in RUNS if name in chosen and not RUNS[name].source]
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(SENDERS) as pool:
         patch.setattr(uuid, "uuid4", lambda: identity.of_run)

@@ -1,0 +1,116 @@
+"""The house stays small: modules and lines of each folder may only fall, and few modules serve one neighbour alone."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from tests.rules.test_ratchets import imports_of, trees
+
+MAX_MODULES = 25  # in a folder
+MAX_SERVANTS = 5  # modules of a folder whose only importer is a module of the same folder
+
+# folder -> modules and lines at most. Lower a number when it falls; docs/architecture.md says where the house goes.
+LIMITS: dict[str, tuple[int, int]] = {
+    ".": (4, 360),
+    "arrays": (9, 1544),
+    "bench": (11, 2455),
+    "cli": (23, 2702),
+    "client": (20, 4997),
+    "client/pycromanager": (4, 668),
+    "client/pymmcore": (8, 1480),
+    "codecs": (8, 655),
+    "daemon": (26, 5964),
+    "dataset": (14, 2091),
+    "description": (6, 972),
+    "doctor": (5, 906),
+    "export": (9, 1667),
+    "formats": (14, 1968),
+    "formats/hsds": (12, 3111),
+    "formats/n5": (7, 1744),
+    "formats/ndtiff": (19, 5139),
+    "formats/ome_zarr": (12, 2855),
+    "formats/precomputed": (8, 2186),
+    "formats/wkw": (8, 2210),
+    "frames": (7, 1460),
+    "grid": (6, 491),
+    "integrity": (12, 3016),
+    "log": (22, 4404),
+    "mirrors": (62, 7845),
+    "model": (14, 1797),
+    "monitor": (5, 664),
+    "protocol": (8, 1685),
+    "receive": (7, 1134),
+    "simulate": (6, 962),
+    "storage": (9, 753),
+    "storage/files": (15, 2838),
+    "storage/platform": (19, 4033),
+    "storage/stores": (7, 1164),
+    "views": (27, 3337),
+    "web": (19, 2957),
+    "web/data": (8, 1092),
+    "web/page": (5, 754),
+}
+# folder -> modules, servants at most, where the two rules above do not hold yet. May only shrink.
+EXCEPTIONS: dict[str, tuple[int, int]] = {
+    "daemon": (26, 6),
+    "mirrors": (62, 23),
+    "storage/platform": (19, 8),
+    "views": (27, 7),
+    "web": (19, 7),
+}
+
+
+def folders() -> dict[str, dict[str, ast.Module]]:
+    """Modules by folder, below acqstream/; "." for the package itself."""
+    found: dict[str, dict[str, ast.Module]] = defaultdict(dict)
+    for place, tree in trees().items():
+        folder = Path(place).parent.relative_to("acqstream").as_posix()
+        found[folder][place.removesuffix(".py").removesuffix("/__init__").replace("/", ".")] = tree
+    return found
+
+
+def servants() -> Counter[str]:
+    """How many modules of each folder have one importer, next door. A verb of the command line is a row of a table."""
+    modules = {name: tree for members in folders().values() for name, tree in members.items()}
+    importers: dict[str, set[str]] = defaultdict(set)
+    for name, tree in modules.items():
+        for used in imports_of(name, tree, set(modules)):
+            importers[used].add(name)
+    return Counter(
+        folder
+        for folder, members in folders().items()
+        if folder != "cli"
+        for name in members
+        if len(importers[name]) == 1 and importers[name] <= members.keys()
+    )
+
+
+def sizes() -> dict[str, tuple[int, int]]:
+    root = Path(__file__).resolve().parents[2]
+    lines = {place: (root / place).read_text(encoding="utf-8").count("\n") for place in trees()}
+    found: dict[str, tuple[int, int]] = {}
+    for place, count in lines.items():
+        folder = Path(place).parent.relative_to("acqstream").as_posix()
+        modules, total = found.get(folder, (0, 0))
+        found[folder] = modules + 1, total + count
+    return found
+
+
+def test_no_folder_grows() -> None:
+    grown = {
+        folder: (found, LIMITS.get(folder))
+        for folder, found in sizes().items()
+        if folder not in LIMITS or any(one > limit for one, limit in zip(found, LIMITS[folder], strict=True))
+    }
+    assert not grown
+    assert not LIMITS.keys() - sizes().keys(), "folders that are gone"
+
+
+def test_no_folder_has_too_many_modules_nor_too_many_that_serve_one_neighbour() -> None:
+    count = servants()
+    over = {folder: (modules, count[folder]) for folder, (modules, _) in sizes().items()}
+    over = {folder: (m, s) for folder, (m, s) in over.items() if m > MAX_MODULES or s > MAX_SERVANTS}
+    assert over.keys() == EXCEPTIONS.keys(), over
+    assert all(m <= EXCEPTIONS[folder][0] and s <= EXCEPTIONS[folder][1] for folder, (m, s) in over.items()), over
