@@ -45,7 +45,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "simulate": (6, 962),
     "storage": (9, 753),
     "storage/files": (15, 2838),
-    "storage/platform": (19, 4033),
+    "storage/platform": (19, 4043),
     "storage/stores": (7, 1164),
     "views": (27, 3337),
     "web": (19, 2957),

@@ -37,10 +37,15 @@ elif sys.platform == "linux":
     from acqstream.storage.platform import linux_memory_listener as memory_listener
     from acqstream.storage.platform import posix_process as child_process
     from acqstream.storage.platform.linux_files import LinuxFiles as Files
-    from acqstream.storage.platform.linux_files import boot_id
     from acqstream.storage.platform.linux_memory import keep_large_blocks, map_private
     from acqstream.storage.platform.posix_files import create_private, exposure, open_log
-    from acqstream.storage.platform.posix_process import STOP_SIGNALS, console_watch, keep_awake, session_signals
+    from acqstream.storage.platform.posix_process import (
+        STOP_SIGNALS,
+        boot_id,
+        console_watch,
+        keep_awake,
+        session_signals,
+    )
 else:
     # macOS uses the modules of Linux, which do without what it lacks.
     from time import time_ns as wall_clock_ns
@@ -48,11 +53,16 @@ else:
     from acqstream.storage.platform import linux_memory as shared_memory
     from acqstream.storage.platform import linux_memory_listener as memory_listener
     from acqstream.storage.platform import posix_process as child_process
-    from acqstream.storage.platform.linux_files import boot_id
     from acqstream.storage.platform.linux_memory import keep_large_blocks, map_private
     from acqstream.storage.platform.posix_files import MacFiles as Files
     from acqstream.storage.platform.posix_files import create_private, exposure, open_log
-    from acqstream.storage.platform.posix_process import STOP_SIGNALS, console_watch, keep_awake, session_signals
+    from acqstream.storage.platform.posix_process import (
+        STOP_SIGNALS,
+        boot_id,
+        console_watch,
+        keep_awake,
+        session_signals,
+    )
 
 FILES = Files()
 """Shared by all readers. A file is closed by the instance that opened it."""

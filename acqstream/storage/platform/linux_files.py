@@ -70,17 +70,6 @@ def quotas_of_subvolume(fd: int) -> dict[str, int | None]:
     return quotas
 
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # random(4)
-
-
-def boot_id() -> str:
-    """An id that differs between machines, and between two starts of one; empty if the system has none."""
-    try:
-        return BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
-
-
 _DESCRIPTORS = "/proc/self/fd"
 _FALLOC_FL_KEEP_SIZE = 1
 _BTRFS = 0x9123683E  # f_type of statfs(2); a cut frees no part of an extent there

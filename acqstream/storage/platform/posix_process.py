@@ -126,3 +126,14 @@ class GroupProcess(subprocess.Popen[bytes]):
 
     def release(self) -> None:
         """Forget it when it has ended; what it has started may live on."""
+
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # random(4)
+
+
+def boot_id() -> str:
+    """An id that differs between machines, and between two starts of one; empty if the system has none."""
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from acqstream.storage import platform
-from acqstream.storage.platform import linux_files, windows_process
+from acqstream.storage.platform import posix_process, windows_process
 
 IS_KNOWN = sys.platform in ("linux", "win32")
 
@@ -23,8 +23,8 @@ def test_two_programs_see_the_same_machine() -> None:
 
 
 def test_linux_without_proc_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linux_files, "BOOT_ID", tmp_path / "missing")
-    assert linux_files.boot_id() == ""
+    monkeypatch.setattr(posix_process, "BOOT_ID", tmp_path / "missing")
+    assert posix_process.boot_id() == ""
 
 
 def test_windows_tells_starts_and_copies_of_one_disk_image_apart(monkeypatch: pytest.MonkeyPatch) -> None:
