@@ -88,10 +88,6 @@ def main() -> None:
         sys.exit(EXIT_CONFIGURATION if isinstance(error, ConfigError) else 1)
 
 
-if __name__ == "__main__":
-    main()
-
-
 LOGGERS = ("aiohttp.server", "asyncio")
 _INTERVAL_S = 60.0
 _MALFORMED = "requests could not be parsed"
@@ -261,3 +257,7 @@ async def _run(settings: WebSettings, on_ready: Callable[[str], None], stop_fd: 
         stop_fd.setblocking(False)
         while await loop.sock_recv(stop_fd, 1024):
             pass
+
+
+if __name__ == "__main__":
+    main()

@@ -368,9 +368,9 @@ def test_a_daemon_stopped_while_it_starts(tmp_path: Path) -> None:
     ("number", "moment"),
     [
         (signal.SIGTERM, ""),  # while the limit of the disk is measured
-        (signal.SIGTERM, '"run": "daemon"'),
-        (signal.SIGTERM, '"run": "producer"'),
-        (signal.SIGINT, '"run": "producer"'),
+        (signal.SIGTERM, '"function": "serve"'),
+        (signal.SIGTERM, '"module": "acqstream.bench.producer"'),
+        (signal.SIGINT, '"module": "acqstream.bench.producer"'),
     ],
 )
 def test_a_benchmark_that_is_interrupted(
@@ -414,11 +414,11 @@ def test_the_daemon_of_a_benchmark_that_is_killed_ends(tmp_path: Path, monkeypat
     def is_sending() -> bool:
         assert bench.poll() is None
         of_it[:] = psutil.Process(bench.pid).children(recursive=True)
-        return any('"run": "producer"' in " ".join(command_of(one)) for one in of_it)
+        return any('"module": "acqstream.bench.producer"' in " ".join(command_of(one)) for one in of_it)
 
     try:
         until(is_sending, "frames are sent", 40.0, every_s=0.02)
-        daemon = next(one for one in of_it if '"run": "daemon"' in " ".join(command_of(one)))
+        daemon = next(one for one in of_it if '"function": "serve"' in " ".join(command_of(one)))
         bench.kill()
         bench.wait()
         until(lambda: not is_alive(daemon), "its daemon has ended")

@@ -217,7 +217,7 @@ def test_a_growing_array_is_refused(tmp_path: Path, frames: Path) -> None:
     made = mirror(frames, "n5")
     found, target = formats_of(made, "wkw")
     growing: Any = list(found.open(place_of(made)))
-    growing[0].complete = False
+    growing[0].level.complete = False
     with pytest.raises(acqstream.DatasetError, match="still being written"):
         grows = replace(found, open=lambda _path: growing)
         copy_array(made, grows, target, tmp_path / "a.wkw", {"format": "wkw"}, budget=BUDGET)

@@ -44,6 +44,9 @@ LIBRARIES = {
 DEFAULTS = {"n5": {"blosc"}, "ome-zarr": {"blosc"}, "hsds": {"blosc", "deflate"}}
 
 
+pytestmark = pytest.mark.timeout_s(900)  # the first test waits for all runs
+
+
 @pytest.fixture(scope="module")
 def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data directory of a daemon that has ended, with the runs of all tests to come."""

@@ -27,7 +27,18 @@ MASKED = {
     *("started_at", "finished_at", "changed_at", "time", "uptime_s", "running_s", "seconds_since_frame", "root_sha256"),
     *("free_bytes", "reserve_bytes", "bytes_per_s", "seconds_left", "frames_left", "memory_used_bytes", "restarts"),
     *("memory_peak_bytes", "memory_bytes", "load", "totals", "pid", "ready_bytes", "kernels", "ended", "acquisitions"),
-    *("io", "io_why", "names_forced", "behind", "from_memory", "from_stack", "overtaken", "queue_frames", "stall"),
+    *(
+        "io",
+        "io_why",
+        "names_forced",
+        "behind",
+        "from_memory",
+        "from_stack",
+        "overtaken",
+        "queue_frames",
+        "stall",
+        "warning",
+    ),
 }
 MASKED_TEXT = re.compile(r"20[0-9-]{8}T[0-9:.]{8,}\+00:00|[0-9.]+ [kMGT]?B left")
 UNASKED = ("ack", "status")  # they come when a second or a commit is over: counted only where they are waited for
