@@ -49,7 +49,7 @@ LIVE_PLACES = (
 
 # What takes minutes, a download or a system of its own: `tools/run.py test --deep`.
 DEEP_PLACES = (
-    *("docs_pages/test_page_commands.py", "docs_clients/", "commands/test_wheels.py"),
+    *("docs_pages/test_page_commands.py", "docs_clients/", "commands/test_wheels.py", "recordings/"),
     *("live/test_booted_service.py", "live/test_newest_python.py", "live/test_mirror_disks.py", "live/test_napari.py"),
     *("oracles/test_oracle_bioformats.py", "oracles/test_oracle_imagej.py", "oracles/test_oracle_java"),
     *("web/test_napari.py", "web/test_visible_frames.py", "grid/test_kernel_sanitizers.py"),

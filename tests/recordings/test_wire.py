@@ -38,6 +38,8 @@ MASKED = {
         "queue_frames",
         "stall",
         "warning",
+        "published",
+        "queue_bytes",
     ),
 }
 MASKED_TEXT = re.compile(r"20[0-9-]{8}T[0-9:.]{8,}\+00:00|[0-9.]+ [kMGT]?B left")
