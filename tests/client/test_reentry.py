@@ -132,7 +132,7 @@ def test_a_method_called_at_any_line_of_another_spoils_nothing(daemon, outer, in
         frames = Frames(run)
         errors = list(interrupted(frames, outer, inner))
     frames.check(daemon)
-    assert len(errors) > (2 if outer == "warnings" else 3)  # `warnings` has three lines, and takes no lock
+    assert len(errors) == 3 if outer == "warnings" else len(errors) > 3  # it has three lines, and takes no lock
     refused = [str(error) for error in errors if error is not None]
     takes_number = {"put", "put_large", "reserve", "skip"}
     assert bool(refused) == (inner in takes_number and outer in takes_number)
