@@ -97,6 +97,16 @@ def test_no_circle_of_imports_not_even_for_types():
     assert len(order) == len(needs)
 
 
+def test_a_main_program_stands_at_the_end_of_its_module():
+    """What follows it would not exist yet when it runs; importing the module shows nothing of that."""
+    programs = {
+        place: [number for number, node in enumerate(tree.body) if ast.unparse(node).startswith("if __name__ == ")]
+        for place, tree in trees().items()
+    }
+    assert any(programs.values())
+    assert not [place for place, found in programs.items() if any(n + 1 < len(trees()[place].body) for n in found)]
+
+
 def test_subtle_code_says_why():
     """Locks, bits and byte offsets need comments: 5 for 100 lines."""
     found = {}
