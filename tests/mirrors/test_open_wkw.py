@@ -26,9 +26,9 @@ VARIANTS = ["wkw", "wkw lz4"]
 
 
 def as_dataset(container: Path, copy: Path) -> NDArray[Any]:
-    """The first level, (depth, y, x), of a copy without the notes of our writer."""
+    """The first level, (depth, y, x), of a copy without the notes of our writer and what it is just writing."""
     shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(container, copy, ignore=shutil.ignore_patterns(ARRAY_NAME, STORED_NAME))
+    shutil.copytree(container, copy, ignore=shutil.ignore_patterns(ARRAY_NAME, STORED_NAME, "*.new"))
     with acqstream.open(copy) as found:
         return found.levels[0].read()
 

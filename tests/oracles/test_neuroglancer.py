@@ -81,8 +81,9 @@ def test_every_pixel_is_on_the_screen(tmp_path: Path, page: NeuroglancerPage, ki
             source = f"{url}/{where.pop('source')}"
             shown = page.plane(source, shape=SHAPE, **where)
             assert np.array_equal(shown, ARRAY[time, channel, z])
-            lower = page.plane(source, shape=LOWER.shape[-2:], zoom=2, **where)
-            assert np.array_equal(lower, LOWER[time, channel, z])
+            lower = partial(page.plane, source, shape=LOWER.shape[-2:], zoom=2, **where)
+            # A page on a busy machine can be photographed before all parts are drawn.
+            until(lambda: np.array_equal(lower(), LOWER[time, channel, z]), "the lower level is shown")  # noqa: B023
 
 
 @pytest.mark.parametrize("kind", ["precomputed", "precomputed shards", "ome-zarr", "ome-zarr raw"])
