@@ -28,9 +28,8 @@ from acqstream.mirrors.growth import empty_levels
 from acqstream.mirrors.local_container import open_publisher
 from acqstream.mirrors.saved_mirror import SavedMirror
 from acqstream.mirrors.slab_buffers import SlabBuffers
-from acqstream.mirrors.slab_grid import PICTURE
 from acqstream.mirrors.workers import Workers
-from acqstream.model.axes import stored_axis_order
+from acqstream.model.axes import PICTURE_AXES, stored_axis_order
 from acqstream.storage.files.directory_lock import DirectoryLock
 from acqstream.storage.files.disk import LocalDisk
 from acqstream.storage.stores.data_path import place_of
@@ -103,7 +102,7 @@ def compare_copy(
     with _opened(found, source) as sources, _opened(target, container) as copies:
         spec = copies[0].spec
         planes = [ArrayPlanes(level, spec, 2**28) for level in (sources[0], copies[0])]
-        outer = [size for name, size in zip(spec.axes, spec.shape, strict=True) if name not in PICTURE]
+        outer = [size for name, size in zip(spec.axes, spec.shape, strict=True) if name not in PICTURE_AXES]
         total, different = int(np.prod(outer, dtype=np.int64)), 0
         for number, place in enumerate(np.ndindex(*outer)):
             first, second = (some.read(place) for some in planes)
@@ -122,8 +121,8 @@ def array_of_copy(stored: ArraySpec) -> ArraySpec:
         raise DatasetError(f"an array with the axes {', '.join(stored.axes)} has no planes: it needs y and x")
     if 0 in stored.shape:
         raise DatasetError(f"an array of shape {stored.shape} ({', '.join(stored.axes)}) has no items to copy")
-    outer = [name for name in stored.axes if name not in PICTURE]
-    return stored.ordered([*stored_axis_order(outer), *(name for name in PICTURE if name in stored.axes)])
+    outer = [name for name in stored.axes if name not in PICTURE_AXES]
+    return stored.ordered([*stored_axis_order(outer), *(name for name in PICTURE_AXES if name in stored.axes)])
 
 
 def _announced(target: ChunkFormat[Any], plan: Plan) -> Sequence[ArraySpec]:

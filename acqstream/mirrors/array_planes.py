@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.chunk_format import ChunkArrayReader
-from acqstream.mirrors.slab_grid import PICTURE
+from acqstream.model.axes import PICTURE_AXES
 
 
 class ArrayPlanes:
@@ -25,14 +25,14 @@ class ArrayPlanes:
     def __init__(self, reader: ChunkArrayReader, spec: ArraySpec, max_bytes: int) -> None:
         stored = reader.spec
         self._reader = reader
-        self._outer = [at for at, name in enumerate(stored.axes) if name not in PICTURE]
-        places = [name for name in spec.axes if name not in PICTURE]
+        self._outer = [at for at, name in enumerate(stored.axes) if name not in PICTURE_AXES]
+        places = [name for name in spec.axes if name not in PICTURE_AXES]
         self._places = [places.index(stored.axes[at]) if stored.axes[at] in places else None for at in self._outer]
-        picture = [name for name in stored.axes if name in PICTURE]
+        picture = [name for name in stored.axes if name in PICTURE_AXES]
         names = [name for name in spec.axes if name in picture]
         self._order = [picture.index(name) for name in names]
         self._shape = tuple(stored.shape[stored.axes.index(name)] for name in picture)
-        self._added = [at for at, name in enumerate(n for n in spec.axes if n in PICTURE) if name not in picture]
+        self._added = [at for at, name in enumerate(n for n in spec.axes if n in PICTURE_AXES) if name not in picture]
         depth = math.prod(stored.chunk_shape[at] for at in self._outer)
         self._keeps_chunks = depth * math.prod(self._shape) * stored.dtype.itemsize <= max_bytes
         self._kept: tuple[tuple[int, ...], NDArray[Any] | None] | None = None

@@ -19,8 +19,8 @@ from acqstream.formats.chunk_layout import Plan
 from acqstream.mirrors.memory_need import MIB, MemoryNeed, keeps_up, memory_need
 from acqstream.mirrors.open_picture import plan_picture
 from acqstream.mirrors.open_shards import OPEN_SHARDS_BYTES
-from acqstream.mirrors.slab_grid import PICTURE, SlabGrid, slab_grids
-from acqstream.model.axes import declared_names
+from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
+from acqstream.model.axes import PICTURE_AXES, declared_names
 from acqstream.storage.stores.data_path import place_of
 
 TILES, STITCHED, SEPARATE = "tiles", "stitched", "separate"
@@ -155,7 +155,7 @@ def _has_layers_to_join(full: ArraySpec, count: int) -> bool:
         return False
     z = full.axes.index("z")
     if not full.shape[z]:  # one stack of unknown length; those of a series may be short
-        return all(full.shape[axis] == 1 for axis, name in enumerate(full.axes) if name not in (*PICTURE, "z"))
+        return all(full.shape[axis] == 1 for axis, name in enumerate(full.axes) if name not in (*PICTURE_AXES, "z"))
     layers = -(-full.shape[z] // full.chunk_shape[z])
     return layers % count == 0 or layers >= 4 * count
 

@@ -16,8 +16,7 @@ from acqstream.arrays.mosaic import Canvas
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.frames.frame_indices import FramePlaces
-from acqstream.mirrors.slab_grid import PICTURE
-from acqstream.model.axes import COLUMN, ROW, TILE_AXES, Axes
+from acqstream.model.axes import COLUMN, PICTURE_AXES, ROW, TILE_AXES, Axes
 
 _MAX_LISTED = 1_000_000
 
@@ -35,12 +34,12 @@ class LogFrames:
         self._reader = reader
         self._plan = plan
         names = tuple(axis.name for axis in plan.axes)
-        outer = [name for name in spec.axes if name not in PICTURE]
+        outer = [name for name in spec.axes if name not in PICTURE_AXES]
         if not set(names) <= set(outer):
             raise DatasetError(f"the array has the axes {', '.join(spec.axes)}, the note about it {', '.join(names)}")
         self._to_level = [names.index(name) if name in names else None for name in outer]
         self._to_plan = [outer.index(name) for name in names]
-        self._order = tuple(PICTURE.index(name) for name in spec.axes if name in PICTURE)
+        self._order = tuple(PICTURE_AXES.index(name) for name in spec.axes if name in PICTURE_AXES)
         self._mosaic = plan.mosaic
 
     def place(self, row: int) -> tuple[int, ...]:

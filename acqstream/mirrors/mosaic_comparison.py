@@ -15,7 +15,7 @@ from acqstream.errors import CorruptDataset
 from acqstream.formats.chunk_format import ChunkArrayReader
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.mirrors.log_frames import LogFrames
-from acqstream.mirrors.slab_grid import PICTURE
+from acqstream.model.axes import PICTURE_AXES
 
 KEPT_BYTES = 256 * 2**20  # of chunks: the tiles beside share them
 
@@ -40,8 +40,8 @@ class _Chunks:
     def __init__(self, array: ChunkArrayReader) -> None:
         spec = array.spec
         self._array = array
-        self._outer = [axis for axis, name in enumerate(spec.axes) if name not in PICTURE]
-        self._picture = [axis for axis, name in enumerate(spec.axes) if name in PICTURE]
+        self._outer = [axis for axis, name in enumerate(spec.axes) if name not in PICTURE_AXES]
+        self._picture = [axis for axis, name in enumerate(spec.axes) if name in PICTURE_AXES]
         self._most = max(1, KEPT_BYTES // max(1, spec.chunk_bytes))
         self._kept: OrderedDict[Position, NDArray[Any] | None] = OrderedDict()
 

@@ -20,7 +20,8 @@ from acqstream.formats.chunk_format import ChunkArrayReader
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.grid import kernels
 from acqstream.mirrors.log_frames import LogFrames
-from acqstream.mirrors.slab_grid import PICTURE, SlabGrid, slab_grids
+from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
+from acqstream.model.axes import PICTURE_AXES
 
 MAX_THREADS = 4
 
@@ -102,7 +103,7 @@ def compared_rows(
 def _read(array: ChunkArrayReader, chunk: tuple[Position, Position, int]) -> StoredChunk:
     position, local, _ = chunk
     spec = array.spec
-    region = tuple(part for part, name in zip(spec.region(position), spec.axes, strict=True) if name in PICTURE)
+    region = tuple(part for part, name in zip(spec.region(position), spec.axes, strict=True) if name in PICTURE_AXES)
     if any(at >= size for at, size in zip(position, spec.grid_shape, strict=True)):
         return StoredChunk(local, region, None)
     try:

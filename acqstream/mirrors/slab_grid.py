@@ -21,8 +21,8 @@ from typing import NamedTuple
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.grid.block_sizes import reduced_size
 from acqstream.mirrors.cut import Cut, TileSpan
+from acqstream.model.axes import PICTURE_AXES
 
-PICTURE = ("y", "x", "c")
 _TRIMMED = frozenset({"time", "z"})  # a run that ended early has less of these; the others keep what was declared
 
 
@@ -243,8 +243,8 @@ def slab_grids(
     least; lower levels have what one such slab becomes.
     """
     axes = levels[0].axes
-    outer = tuple(n for n, name in enumerate(axes) if name not in PICTURE)
-    picture = tuple(n for n, name in enumerate(axes) if name in PICTURE)
+    outer = tuple(n for n, name in enumerate(axes) if name not in PICTURE_AXES)
+    picture = tuple(n for n, name in enumerate(axes) if name in PICTURE_AXES)
     grids: list[SlabGrid] = []
     layers_of_slab = tuple(joined_layers if axes[axis] == "z" else 1 for axis in outer)
     before: tuple[int, ...] = (1,) * len(outer)  # what the slabs of the level above become here

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.mirrors.growth import growing_axis
-from acqstream.mirrors.slab_grid import PICTURE, slab_grids
+from acqstream.mirrors.slab_grid import slab_grids
+from acqstream.model.axes import PICTURE_AXES
 
 MAX_ENTRIES = 1024  # of a table chunk: 10 s of a camera at 100 frames per second
 _UNKNOWN_STEP = 16  # entries along an axis whose size was not declared
@@ -60,7 +61,7 @@ def table_grid(
     (slabs,) = slab_grids([spec])
     at = growing_axis(slabs)
     growing = None if at is None else slabs.outer.index(at)
-    outer = [axis for axis, name in enumerate(spec.axes) if name not in PICTURE]
+    outer = [axis for axis, name in enumerate(spec.axes) if name not in PICTURE_AXES]
     sizes = [spec.shape[axis] for axis in outer]
     axes = tuple(spec.axes[axis] for axis in outer)
     expected = [size or _expected((seen or {}).get(name, 0)) for name, size in zip(axes, sizes, strict=True)]

@@ -19,7 +19,8 @@ from acqstream.mirrors.level_extents import LevelExtents
 from acqstream.mirrors.level_reduction import LevelReduction
 from acqstream.mirrors.slab import ByteOrder, Slab, SlabBuffer
 from acqstream.mirrors.slab_comparison import StoredChunk, StoredSlab
-from acqstream.mirrors.slab_grid import PICTURE, SlabGrid, slab_grids
+from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
+from acqstream.model.axes import PICTURE_AXES
 
 pytestmark = pytest.mark.skipif(kernels.compiled is None, reason=f"no compiled kernels: {kernels.reason}")
 
@@ -65,7 +66,7 @@ def filled(grid: SlabGrid, byte_order: ByteOrder, key: Sequence[int]) -> tuple[S
     """A slab with frames in all its pieces, and the frames or tiles."""
     slab, frames = Slab(0, tuple(key), SlabBuffer(grid, byte_order)), []
     chance = np.random.default_rng(9)
-    shape = [size for size, axis in zip(grid.spec.shape, grid.spec.axes, strict=True) if axis in PICTURE]
+    shape = [size for size, axis in zip(grid.spec.shape, grid.spec.axes, strict=True) if axis in PICTURE_AXES]
     if grid.cuts:
         tile = dict(zip(grid.cut_axes, [cut.tile for cut in grid.cuts], strict=True))
         shape = [tile.get(axis, grid.spec.shape[axis]) for axis in grid.picture]
