@@ -17,7 +17,7 @@ from acqstream.client.daemon_requests import shut_down
 from acqstream.client.directory_daemon import DirectoryDaemon
 from acqstream.dataset.dataset import Dataset, open_dataset
 from acqstream.errors import AcquisitionFailed, ConfigError, DatasetError
-from acqstream.mirrors.dataset_end import wait_for_end
+from acqstream.mirrors.run_end import wait_for_end
 from acqstream.model.receipt import Receipt
 from acqstream.simulate.axes_counter import parse_axes
 from acqstream.simulate.camera import CameraPlan, run_cameras

@@ -38,13 +38,12 @@ from acqstream.errors import AcquisitionFailed, ConfigError
 from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.mirrors.comparison import compare
 from acqstream.mirrors.mirror_view import KEPT_BYTES
-from acqstream.mirrors.view_maker import view_maker
+from acqstream.mirrors.view_worker import view_maker
 from acqstream.model.view_spec import ViewSpec
 from acqstream.storage.platform import keep_large_blocks
 from acqstream.storage.platform.capabilities import drop_from_cache
 from acqstream.views.checkpoint import view_folder
-from acqstream.views.view import ViewRun
-from acqstream.views.view_progress import ViewState
+from acqstream.views.view_run import ViewRun, ViewState
 
 POOL_BYTES = 64 * 2**20  # of prepared frames
 Z = 128  # frames of a stack, or all of them

@@ -241,7 +241,7 @@ def _sentence_of(dataset: Dataset) -> str:
     from acqstream.formats.ndtiff.folders import container_of
     from acqstream.integrity.record_check import read_receipt
     from acqstream.log.state_file import RECEIPT_NAME
-    from acqstream.mirrors.mirror_results import starting_text
+    from acqstream.mirrors.run_end import starting_text
     from acqstream.storage.files.url_path import is_remote
 
     try:
@@ -255,7 +255,7 @@ def _sentence_of(dataset: Dataset) -> str:
 
 def _mirrors_of(dataset: Dataset) -> tuple[MirrorResult, ...]:
     from acqstream.formats.ndtiff.folders import container_of
-    from acqstream.mirrors.mirror_results import mirror_results
+    from acqstream.mirrors.run_end import mirror_results
     from acqstream.storage.files.url_path import is_remote
 
     try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from acqstream.formats.chunk_format import ChunkFormat
     from acqstream.mirrors.comparison import Comparison
     from acqstream.mirrors.task_runner import TaskRunner
-    from acqstream.views.view import ViewRun
+    from acqstream.views.view_run import ViewRun
 
 
 _INNER = {"peak_slabs"}  # of a summary: for --json
@@ -161,8 +161,7 @@ def _make_runner(processes: int | None, scheduler: str | None) -> TaskRunner | N
     if scheduler is None and (processes or 1) == 1:
         return None
     from acqstream.mirrors.dask_cluster import DaskCluster
-    from acqstream.mirrors.process_pool import ProcessPool
-    from acqstream.mirrors.task_runner import TaskRunner
+    from acqstream.mirrors.task_runner import ProcessPool, TaskRunner
 
     if scheduler is None:
         assert processes is not None
@@ -210,11 +209,11 @@ def _make_run(
     runner: TaskRunner | None,
 ) -> ViewRun:
     from acqstream.formats.ndtiff.folders import container_of
-    from acqstream.mirrors.container import resume_settings
+    from acqstream.mirrors.mirror_container import resume_settings
     from acqstream.mirrors.view_kinds import folder_of
-    from acqstream.mirrors.view_maker import view_maker
+    from acqstream.mirrors.view_worker import view_maker
     from acqstream.views.checkpoint import view_folder
-    from acqstream.views.view import ViewRun
+    from acqstream.views.view_run import ViewRun
 
     if not spec.is_mirror:
         if out is not None:
@@ -236,7 +235,7 @@ def _make_run(
 
 def _run(run: ViewRun, *, follow: bool) -> None:
     """Step until the view is complete; without `follow`, until all frames published now are taken."""
-    from acqstream.views.view_progress import ViewState
+    from acqstream.views.view_run import ViewState
 
     with progress_bar() as bar:
         task = bar.add_task(f"{run.path.name} to {run.name}", total=None)
@@ -303,8 +302,8 @@ def mirror_array(
     """Copy the array at `path`, in `source_format`, and print what came of it. spec names the new format."""
     from acqstream.formats.registry import chunk_format, chunk_format_names
     from acqstream.mirrors.array_copy import compare_copy, copy_array
-    from acqstream.mirrors.chunk_plan import Budget, options_of
     from acqstream.mirrors.comparison import LOSSY_TEXT
+    from acqstream.mirrors.mirror_plan import Budget, options_of
     from acqstream.storage.stores.data_path import place_of
 
     settings = spec.mirror_settings

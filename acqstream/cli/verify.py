@@ -70,7 +70,7 @@ def verify(
 def _with_log(result: ChunkVerification, on_progress: Callable[[str, int, int], None]) -> ChunkVerification:
     """The result, with what the frames of the dataset show where that lies beside its mirror."""
     from acqstream.formats.check_report import Problem
-    from acqstream.mirrors.log_proof import prove_by_log
+    from acqstream.mirrors.comparison import prove_by_log
 
     found = prove_by_log(Path(result.path), lambda done, total: on_progress("comparing frames", done, total))
     wrong = [Problem(result.path, f"{name} differs from {found.dataset}") for name in found.compared.named]
@@ -109,7 +109,7 @@ def _with_levels(result: Verification, on_progress: Callable[[str, int, int], No
 def _with_mirrors(result: Verification) -> tuple[Verification, tuple[MirrorResult, ...]]:
     """The results of its mirrors and levels, or a note. verify proves nothing of them: they are never problems."""
     from acqstream.errors import CorruptDataset, StorageError
-    from acqstream.mirrors.mirror_results import mirror_results
+    from acqstream.mirrors.run_end import mirror_results
 
     try:
         return result, mirror_results(Path(result.path))

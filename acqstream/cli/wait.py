@@ -11,7 +11,7 @@ from acqstream.cli.output import ExitCode, print_json, progress_bar
 from acqstream.model.units import count_text
 
 if TYPE_CHECKING:
-    from acqstream.mirrors.dataset_end import DatasetEnd
+    from acqstream.mirrors.run_end import DatasetEnd
 
 
 def wait(
@@ -31,7 +31,7 @@ def wait(
     are complete, with 3 if frames are missing or a mirror is not complete, with 124 when the time is over, with 69 if
     something is unfinished and no process continues it.
     """
-    from acqstream.mirrors.dataset_end import wait_for_end
+    from acqstream.mirrors.run_end import wait_for_end
 
     with progress_bar() as bar:
         task = bar.add_task(str(path), total=None)

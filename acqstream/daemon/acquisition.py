@@ -35,7 +35,7 @@ from acqstream.protocol.replies import Ack, Opened, StoredPage
 from acqstream.protocol.session import Event, Session, Verdict
 from acqstream.storage.files.disk import Disk
 from acqstream.views.checkpoint import mark_begun
-from acqstream.views.result_record import record_result, remove_record
+from acqstream.views.view_folder import record_result, remove_record
 
 logger = logging.getLogger("acqstream.daemon")
 

@@ -24,7 +24,7 @@ from acqstream.storage.files.disk import LocalDisk
 from acqstream.storage.platform import FILES
 from acqstream.views.checkpoint import is_complete, read_checkpoint
 from acqstream.views.pyramid_levels import level_folders
-from acqstream.views.result_record import record_result
+from acqstream.views.view_folder import record_result
 
 logger = logging.getLogger("acqstream.recovery")
 

@@ -32,7 +32,7 @@ from acqstream.integrity.recover import is_in_order, recover
 from acqstream.log.log import Log
 from acqstream.log.recent_frames import Followers
 from acqstream.log.state_file import DatasetState, read_receipt, read_state
-from acqstream.mirrors.chunk_plan import Budget, has_separate_tiles
+from acqstream.mirrors.mirror_plan import Budget, has_separate_tiles
 from acqstream.mirrors.view_kinds import check_request, check_view, mirror_format
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.axes import TILE_AXES

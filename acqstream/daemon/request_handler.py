@@ -29,7 +29,7 @@ from acqstream.daemon.view_process import ViewProcess
 from acqstream.description.space import not_understood
 from acqstream.errors import AcqStreamError, AcquisitionRefused, CorruptDataset, FrameRefused, ProtocolError
 from acqstream.log.state_file import DatasetState, read_state
-from acqstream.mirrors.mirror_results import mirror_results
+from acqstream.mirrors.run_end import mirror_results
 from acqstream.model.frame_header import MAX_NUMBER
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import DaemonStatus

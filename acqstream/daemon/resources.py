@@ -21,9 +21,8 @@ from acqstream.daemon.machine_watch import MIRRORS_KEEP, DiskSpace, LoadWatch
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, StorageError
 from acqstream.log.memory_budget import MemoryBudget
-from acqstream.mirrors.chunk_plan import Budget
-from acqstream.mirrors.memory_need import MIB
-from acqstream.mirrors.ready_memory import ready_bytes
+from acqstream.mirrors.mirror_plan import MIB, Budget
+from acqstream.mirrors.view_kinds import ready_bytes
 from acqstream.model.view_spec import PYRAMID_KIND
 from acqstream.protocol.requests import parse_views
 from acqstream.storage.files.disk import Disk

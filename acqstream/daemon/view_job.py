@@ -20,8 +20,8 @@ from acqstream.model.view_spec import MAX_REASON_CHARACTERS, MirrorResult, Mirro
 from acqstream.storage.files.directory_lock import DirectoryLock
 from acqstream.storage.files.disk import LocalDisk
 from acqstream.views.checkpoint import mark_failed, view_folder
-from acqstream.views.result_record import record_result
-from acqstream.views.view_progress import ViewProgress, ViewState
+from acqstream.views.view_folder import record_result
+from acqstream.views.view_run import ViewProgress, ViewState
 
 logger = logging.getLogger("acqstream.daemon")
 

@@ -1,18 +1,23 @@
-"""Gives frames their places in a stored array. Not pure: new values get their places as they come."""
+"""Gives frames, or rows of an index, their places in a stored array, and reads them as its planes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.axis_index import KeyColumn, StoredPlaces
+from acqstream.arrays.axis_index import MAX_POSITION, KeyColumn, StoredPlaces
+from acqstream.arrays.mosaic import Canvas
 from acqstream.errors import DatasetError
-from acqstream.model.axes import PICTURE_AXES, Axes, AxisValue
+from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
+from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.model.axes import COLUMN, PICTURE_AXES, ROW, TILE_AXES, Axes, AxisValue
 
 
 class FramePlaces:
@@ -139,3 +144,187 @@ def _first(column: KeyColumn) -> AxisValue:
 
 def _words(key: Axes) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in key.items()) or "no axes"
+
+
+_MAX_LISTED = 1_000_000
+
+
+class LogFrames:
+    """spec: of level 0, whose axes are those of the plan in any order, and others of extent 1. kinds: see
+    FramePlaces. Raises DatasetError for a plan of another array.
+    """
+
+    def __init__(
+        self, reader: NDTiffReader, plan: ArrayPlan, spec: ArraySpec, kinds: Iterable[tuple[str, ...]] = ()
+    ) -> None:
+        self.places = FramePlaces(plan, kinds)
+        self.taken = 0  # rows before this one were taken
+        self._reader = reader
+        self._plan = plan
+        names = tuple(axis.name for axis in plan.axes)
+        outer = [name for name in spec.axes if name not in PICTURE_AXES]
+        if not set(names) <= set(outer):
+            raise DatasetError(f"the array has the axes {', '.join(spec.axes)}, the note about it {', '.join(names)}")
+        self._to_level = [names.index(name) if name in names else None for name in outer]
+        self._to_plan = [outer.index(name) for name in names]
+        self._order = tuple(PICTURE_AXES.index(name) for name in spec.axes if name in PICTURE_AXES)
+        self._mosaic = plan.mosaic
+
+    def place(self, row: int) -> tuple[int, ...]:
+        """Return the place of a frame along the outer axes of the levels, and of a tile its row and column.
+
+        These are counted from the first ones of the picture. Raises DatasetError for a frame that has no place.
+        """
+        key = self._reader.key(row)
+        mosaic = self._mosaic
+        tile = () if mosaic is None else self._tile(row, key, mosaic)
+        own = key if mosaic is None else {name: value for name, value in key.items() if name not in TILE_AXES}
+        found = self.places.take(own)
+        outer = tuple(0 if at is None else found[at] for at in self._to_level)
+        return (*outer, *tile)
+
+    def place_first(self, count: int) -> None:
+        """Place the first `count` frames, at least one, so that our note has the values of their places."""
+        for row in range(min(max(count, 1), len(self._reader))):
+            self.place(row)
+
+    def absent(self, shape: Sequence[int]) -> frozenset[tuple[int, ...]]:
+        """Positions along the outer axes but the last one (z) where no frame lies in an array of this shape.
+
+        None of mosaics, of arrays with another order of axes, and of more places than are worth a list.
+        """
+        count, places = len(self._reader), shape[: len(self._to_level) - 1]
+        if self._mosaic is not None or self._order != (0, 1) or math.prod(places) > _MAX_LISTED or not places:
+            return frozenset()
+        found = self.places.take_columns(self._reader.key_columns(range(count)), count)
+        has_frame = np.zeros(places, np.bool_)
+        taken = [np.zeros(count, np.int64) if at is None else found[:, at] for at in self._to_level[:-1]]
+        has_frame[tuple(taken)] = True
+        return frozenset(tuple(at) for at in np.argwhere(~has_frame).tolist())
+
+    def plane(self, pixels: NDArray[Any]) -> NDArray[Any]:
+        """Return a frame, or the shown part of a tile, with its axes in the level's order, without a copy."""
+        if self._mosaic is not None:
+            pixels = pixels[self._mosaic.y.shown, self._mosaic.x.shown]
+        return pixels.transpose(self._order)
+
+    def why_before_origin(self, row: int) -> str:
+        """Return why a tile has no place in a picture that grows: it lies before the first one; else ""."""
+        if self._mosaic is None or not self._mosaic.is_open:
+            return ""
+        key = self._reader.key(row)
+        for name, side in ((ROW, self._mosaic.y), (COLUMN, self._mosaic.x)):
+            value = key.get(name)
+            if side.is_open and isinstance(value, int) and value < side.first:
+                return f"frame {row} is a tile of {name} {value}, and the picture begins at {name} {side.first}"
+        return ""
+
+    def check(self, row: int) -> None:
+        """Raises DatasetError for a frame unlike the first one."""
+        shape, dtype = self._reader.frame_shape(row), self._reader.frame_dtype(row).str
+        if (shape, dtype) != (self._plan.frame_shape, self._plan.dtype):
+            raise DatasetError(
+                f"frame {row} has shape {shape} and dtype {dtype}, expected {self._plan.frame_shape} and "
+                f"{self._plan.dtype} as of the frames before: the frames of an array are alike"
+            )
+
+    def read(self, place: Sequence[int]) -> NDArray[Any] | None:
+        """See assembly.PlaneSource."""
+        row = self.row([place[at] for at in self._to_plan], place[-2:])
+        return None if row is None else self.plane(self._reader.read_pixels(row))
+
+    def row(self, position: Sequence[int], tile: Sequence[int] = ()) -> int | None:
+        """Return the row of the latest frame taken at this position along the axes of the plan.
+
+        tile: row and column from the first ones of the picture, where there are tiles.
+        """
+        keys: list[Axes] = list(self.places.keys_at(position))
+        if self._mosaic is not None:
+            here = {ROW: self._mosaic.y.first + tile[0], COLUMN: self._mosaic.x.first + tile[1]}
+            keys = [{**key, **here} for key in keys]
+        rows = [row for key in keys if (row := self._reader.find(key)) is not None and row < self.taken]
+        return max(rows, default=None)
+
+    @staticmethod
+    def _tile(row: int, key: Axes, mosaic: Canvas) -> tuple[int, int]:
+        found = []
+        for name, side in ((ROW, mosaic.y), (COLUMN, mosaic.x)):
+            value = key.get(name)
+            count = side.count or MAX_POSITION
+            if not isinstance(value, int) or not side.first <= value < side.first + count:
+                planned = f"{side.first} to {side.first + count - 1}"
+                raise DatasetError(
+                    f"frame {row} ({key}) is no tile of the picture: {name} is {value!r}, planned were {planned}. Make "
+                    "the mirror again after the run"
+                )
+            found.append(value - side.first)
+        return found[0], found[1]
+
+
+class RowPlaces:
+    """spec: the array, whose axes are those of the plan, in their order, then y and x. Used by one thread."""
+
+    def __init__(self, reader: NDTiffReader, plan: ArrayPlan, spec: ArraySpec) -> None:
+        self._reader = reader
+        self._frames = LogFrames(reader, plan, spec)
+        self._frames.place_first(1)
+        self._axes = frozenset(axis.name for axis in plan.axes)
+        self._height, self._width = plan.frame_shape[:2]
+        self._codes = [
+            code
+            for code, pixels in PIXEL_TYPES.items()
+            if pixels.numpy_dtype.str == plan.dtype
+            and pixels.shape(self._height, self._width) == tuple(plan.frame_shape)
+        ]
+
+    @property
+    def published(self) -> int:
+        """Number of rows of the index."""
+        return len(self._reader)
+
+    @property
+    def axes(self) -> FramePlaces:
+        """Places along the axes, and their values."""
+        return self._frames.places
+
+    @property
+    def taken(self) -> int:
+        """Rows before this one were taken: `row` finds no others."""
+        return self._frames.taken
+
+    @taken.setter
+    def taken(self, rows: int) -> None:
+        self._frames.taken = rows
+
+    def row(self, place: tuple[int, ...]) -> int | None:
+        """The row of the latest frame taken at a place; None without one."""
+        return self._frames.row(place)
+
+    def places(self, rows: range) -> NDArray[np.int64]:
+        """The places of these rows, of shape (rows, axes). Raises DatasetError for a frame that has no place."""
+        return self.axes.take_columns(self._reader.key_columns(rows), len(rows))
+
+    def count_alike(self, rows: range) -> int:
+        """Number of the first frames of these rows that the array can have, by reference.
+
+        Raises DatasetError with the reason if it cannot have the first one.
+        """
+        entries = self._reader.entry_columns(rows)
+        numbers, is_plain = entries.numbers, entries.is_plain
+        is_good = (numbers["height"] == self._height) & (numbers["width"] == self._width) & is_plain
+        is_good &= np.isin(numbers["pixel_type"], self._codes)
+        for name, column in self._reader.key_columns(rows).items():
+            if name not in self._axes:
+                is_good &= np.array([value is None for value in column.values], np.bool_)[column.positions]
+        if not is_good[0]:
+            self._refuse(rows.start, is_plain=bool(is_plain[0]))
+        return len(rows) if is_good.all() else int(is_good.argmin())
+
+    def _refuse(self, row: int, *, is_plain: bool) -> None:
+        self._frames.check(row)
+        if not is_plain:
+            raise DatasetError(
+                f"frame {row} is stored compressed: a mirror by reference needs plain pixels; pixels=copy does not"
+            )
+        self._frames.place(row)
+        raise DatasetError(f"frame {row} is not like those before")

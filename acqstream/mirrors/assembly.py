@@ -1,4 +1,4 @@
-"""The slabs of all levels that are in memory: filled, stored, rebuilt.
+"""The slabs of all levels that are in memory: filled, stored, rebuilt; and their state in a checkpoint.
 
 A slab is filled by frames, or by the slabs of the level above. Once it is complete it leaves: the workers store its
 chunks and reduce it into the next level; then its memory is free. When memory is short the slab that was not used for
@@ -13,21 +13,121 @@ read from the disk later, which costs less than new memory does.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import Position
+from acqstream.errors import CannotResume
 from acqstream.mirrors.level_extents import GrowthRule, LevelExtents
-from acqstream.mirrors.level_reduction import LevelReduction
-from acqstream.mirrors.provisional_slabs import ProvisionalSlabs
-from acqstream.mirrors.saved_mirror import SavedMirror
-from acqstream.mirrors.slab import Slab, SlabKey
-from acqstream.mirrors.slab_buffers import SlabBuffers
+from acqstream.mirrors.slab import Slab, SlabBuffers, SlabKey
 from acqstream.mirrors.slab_grid import Piece, SlabGrid, frame_bytes
-from acqstream.mirrors.slab_tasks import ChunkSink, SlabTasks
-from acqstream.mirrors.workers import Workers
+from acqstream.mirrors.slab_tasks import ChunkSink, LevelReduction, SlabTasks, Workers
+from acqstream.views.checkpoint import field, integers, items, of_kind
+
+
+class ProvisionalSlabs:
+    """Remembers the depths at which slabs ended within an item of the next level: if the end of the array moves they
+    are reduced again. Used by one thread."""
+
+    def __init__(self, extents: LevelExtents) -> None:
+        self._extents = extents
+        self._depths: dict[SlabKey, tuple[int, ...]] = {}
+
+    def note(self, slab: SlabKey) -> None:
+        """Note that a slab was reduced."""
+        depths = self._extents.inside(*slab)
+        if self._extents.is_provisional(slab[0], depths):
+            self._depths[slab] = depths
+        else:
+            self._depths.pop(slab, None)  # an earlier end of this slab may be noted
+
+    def moved(self) -> Iterator[SlabKey]:
+        """Yield the slabs that now end elsewhere."""
+        for slab, depths in list(self._depths.items()):
+            if self._extents.inside(*slab) != depths:
+                yield slab
+
+    def forget(self, slab: SlabKey) -> None:
+        """Note that a slab will be reduced again."""
+        del self._depths[slab]
+
+    def to_json(self) -> list[list[Any]]:
+        return [[level, list(key), list(depths)] for (level, key), depths in self._depths.items()]
+
+    def restore(self, saved: Sequence[Sequence[Any]]) -> None:
+        """Continue with the slabs of another process: level, key and depths of each."""
+        self._depths = {(level, tuple(key)): tuple(depths) for level, key, depths in saved}
+
+
+MAX_LAYERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTasks:
+    """Tasks of a mirror made by several processes, of a dataset with `rows` frames. done: half-open runs of units."""
+
+    rows: int
+    done: tuple[tuple[int, int], ...]
+    cut: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedMirror:
+    """unstored: level and position of slabs that are not complete in the files; cut: level, position and sizes of
+    slabs that were reduced at a provisional end. tasks: None where one process makes the mirror."""
+
+    unstored: tuple[tuple[int, Position], ...] = ()
+    cut: tuple[tuple[int, Position, tuple[int, ...]], ...] = ()
+    tasks: SavedTasks | None = None
+
+    @staticmethod
+    def parse(state: Mapping[str, Any], levels: int) -> SavedMirror:
+        """Read the state of a mirror of `levels` levels. Raises CannotResume for values that no mirror writes."""
+        unstored: object = ()
+        cut: object = ()
+        if items(state.get("open"), "state field 'open'"):
+            unstored, cut = items(state["open"], "state field 'open'", 2)
+        return SavedMirror(
+            tuple(_slab(slab, levels) for slab in items(unstored, "the unstored slabs")),
+            _cut_slabs(cut, levels),
+            None if state.get("parts") is None else _tasks(field(state, "parts", dict), levels),
+        )
+
+
+def layers_of_slabs(state: Mapping[str, Any]) -> int:
+    """The layers of the slabs that the state names, see `ChunkPlan`. Raises CannotResume for other values."""
+    if "layers" not in state:
+        return 1  # before slabs joined layers
+    layers: int = field(state, "layers", int)
+    if not 1 <= layers <= MAX_LAYERS:
+        raise CannotResume(f"the state names slabs of {layers} layers, expected 1 to {MAX_LAYERS}")
+    return layers
+
+
+def _tasks(values: Mapping[str, Any], levels: int) -> SavedTasks:
+    done = []
+    for run in items(values.get("done"), "the finished tasks"):
+        first, stop = integers(items(run, "a finished task", 2), "a finished task")
+        done.append((first, stop))
+    return SavedTasks(field(values, "rows", int), tuple(done), _cut_slabs(values.get("cut"), levels))
+
+
+def _cut_slabs(value: object, levels: int) -> tuple[tuple[int, Position, tuple[int, ...]], ...]:
+    found = []
+    for slab in items(value, "the provisional slabs"):
+        level, key, sizes = items(slab, "a provisional slab", 3)
+        found.append((*_slab((level, key), levels), integers(sizes, "sizes of a slab")))
+    return tuple(found)
+
+
+def _slab(value: object, levels: int) -> tuple[int, Position]:
+    level, key = items(value, "a slab", 2)
+    if not 0 <= of_kind(level, int, "the level of a slab") < levels:
+        raise CannotResume(f"the state names level {level!r:.60}, the mirror has {levels}")
+    return level, integers(key, "the position of a slab")
 
 
 class PlaneSource(Protocol):

@@ -1,26 +1,79 @@
-"""Compares a mirror with its dataset: reads every frame from both."""
+"""Compares a mirror with its dataset: each frame of both, or chunk table and index; and finds that dataset."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.arrays.array_spec import Position
-from acqstream.errors import DatasetError
+from acqstream.errors import ConfigError, DatasetError, StorageError
 from acqstream.formats.chunk_format import ChunkArrayReader
-from acqstream.formats.ndtiff.reader import NDTiffReader
-from acqstream.mirrors.chunk_plan import options_of
-from acqstream.mirrors.container import MirrorNote, read_note
-from acqstream.mirrors.log_frames import LogFrames
-from acqstream.mirrors.mirror_task import find_format, open_dataset
-from acqstream.mirrors.mosaic_comparison import compared_tiles
-from acqstream.mirrors.reference_comparison import compared_entries
-from acqstream.mirrors.slab_comparison import compared_rows
+from acqstream.formats.hsds.reference_reader import ReferenceLevel
+from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
+from acqstream.frames.frame_indices import LogFrames
+from acqstream.mirrors.mirror_container import MirrorNote, read_note
+from acqstream.mirrors.mirror_plan import options_of
+from acqstream.mirrors.mirror_tasks import find_format, open_dataset
+from acqstream.mirrors.row_table import NO_ROW, PlaceTable, table_grid
+from acqstream.mirrors.slab_comparison import compared_rows, compared_tiles
 from acqstream.mirrors.slab_grid import slab_grids
 from acqstream.mirrors.task_runner import TaskRunner
+from acqstream.model.units import count_text
 from acqstream.storage.stores.data_path import place_of
+from acqstream.views.checkpoint import read_checkpoint, view_folder
+from acqstream.views.view_folder import id_of_summary, state_of
+
+_MAX_ROWS = 65_536
+
+
+def compared_entries(
+    reader: NDTiffReader, container: Path, plan: ArrayPlan, count: int, on_progress: Callable[[int], None]
+) -> Iterator[int]:
+    """Compare the latest frame of each place among the first `count` ones; yield the rows whose entries differ.
+
+    on_progress gets the number of frames compared. Raises DatasetError, CorruptDataset, StorageError.
+    """
+    mirror = ReferenceLevel(place_of(container), follows_links=False)
+    note = mirror.layout.note
+    frames = LogFrames(reader, plan, note.spec)
+    frames.taken = count
+    grid = table_grid(note.spec, steps=note.steps)
+    if grid.axes != tuple(axis.name for axis in plan.axes):
+        planned = ", ".join(axis.name for axis in plan.axes)
+        raise DatasetError(f"{container} has the axes {', '.join(grid.axes)}, the note about it {planned}")
+    table = PlaceTable(grid, frames.row)
+    for start in range(0, count, _MAX_ROWS):
+        rows = range(start, min(start + _MAX_ROWS, count))
+        table.add(frames.places.take_columns(reader.key_columns(rows), len(rows)), start)
+    compared = 0
+    for chunk in list(table.changed):
+        flat = table.chunk(chunk).reshape(-1)
+        here = flat[flat != NO_ROW]
+        found = mirror.records(chunk)
+        is_equal = np.zeros(len(here), np.bool_)
+        if found is not None:
+            is_equal = _equal(reader, mirror, here, found.reshape(-1)[flat != NO_ROW])
+        yield from here[~is_equal].tolist()
+        compared += len(here)
+        on_progress(compared)
+
+
+def _equal(
+    reader: NDTiffReader, mirror: ReferenceLevel, rows: NDArray[np.int32], found: NDArray[np.void]
+) -> NDArray[np.bool_]:
+    entries = reader.entry_columns(rows.astype(np.int64))
+    uris = np.array([mirror.layout.note.uri(name).encode() for name in entries.stack_names])
+    is_equal = (found["offset"] == entries.numbers["pixel_offset"]) & (found["size"] == entries.payload_bytes)
+    is_equal &= found["file_uri"] == uris[entries.stacks]
+    same: NDArray[np.bool_] = is_equal
+    return same
+
 
 MAX_NAMED = 10
 LOSSY_TEXT = "its encoding loses detail, so its pixels differ. `acqstream verify` proves its chunks by their checksums"
@@ -183,3 +236,98 @@ def _parts(whole: ComparisonTask, count: int) -> Iterator[ComparisonTask]:
     step = max(1, -(-len(items) // count))
     for first in range(0, len(items), step):
         yield ComparisonTask(whole.dataset, whole.note, dict(items[first : first + step]))
+
+
+_CLAIM = "that its pixels are those of the dataset"
+
+
+@dataclass(frozen=True, slots=True)
+class LogProof:
+    """What the frames of a dataset show of its mirror. dataset: None if it is not there; reason: why nothing was
+    compared, or not all; failure: why the mirror failed, "" if it did not."""
+
+    dataset: Path | None = None
+    compared: Comparison = field(default_factory=Comparison)
+    reason: str = ""
+    failure: str = ""
+
+    @property
+    def proved(self) -> list[str]:
+        """Sentences for the report."""
+        if self.dataset is None or not self.compared.frames or self.compared.different:
+            return []
+        return [f"{count_text(self.compared.frames, 'frame')} {self.compared.claim} {self.dataset}"]
+
+    @property
+    def not_proved(self) -> list[str]:
+        """Sentences for the report."""
+        return [f"{_CLAIM}: {self.reason}"] if self.reason else []
+
+
+def prove_by_log(container: Path, on_progress: Callable[[int, int], None] = lambda _done, _total: None) -> LogProof:
+    """Compare the mirror in this folder with its dataset, if both are complete and lie in one folder.
+
+    A dataset is recognised by its id; nothing is claimed of what is no mirror. What cannot be read, or is missing, is
+    the `reason`; nothing is raised for it.
+    """
+    try:
+        return _prove(container, on_progress)
+    except (ConfigError, DatasetError, StorageError) as error:
+        return LogProof(reason=f"it cannot be read: {error}")
+
+
+def _prove(container: Path, on_progress: Callable[[int, int], None]) -> LogProof:
+    folder = view_folder(container, "view")
+    note, saved = read_note(folder), read_checkpoint(folder)
+    if note is None or note.plan is None or saved is None:
+        return LogProof()  # no mirror of a dataset, or a copy without the folder of its making
+    if saved.failed:
+        return LogProof(reason="the mirror is not complete", failure=saved.failed)
+    dataset = _dataset_of(container, note)
+    if dataset is None:
+        return LogProof(reason="the dataset is not beside its mirror")
+    if not saved.is_complete:
+        return LogProof(dataset, reason="the mirror is not complete")
+    more = _frames(dataset) - saved.cursor
+    if more < 0:
+        return LogProof(dataset, reason=f"{dataset} has fewer frames than the {saved.cursor:,} that were mirrored")
+    compared = compare(dataset, folder, saved.cursor, on_progress, container=container)
+    return LogProof(dataset, compared, compared.reason or (f"{dataset} has {more:,} more" if more else ""))
+
+
+def _dataset_of(container: Path, note: MirrorNote) -> Path | None:
+    """The dataset beside its mirror: `cells` for `cells.n5` or `cells.second.n5`, if its id is the one of the note."""
+    for candidate in _candidates(container.absolute()):
+        if not candidate.is_dir():
+            continue
+        state = state_of(candidate)
+        if state is not None:
+            if state.dataset_id == note.dataset_id:
+                return candidate
+            continue
+        try:
+            levels = open_readers(candidate)
+        except DatasetError:
+            continue  # no dataset
+        found = id_of_summary(levels[0].summary_metadata)
+        for level in levels:
+            level.close()
+        if found == note.dataset_id:
+            return candidate
+    return None
+
+
+def _candidates(container: Path) -> Iterator[Path]:
+    name = container.name
+    while "." in name:
+        name = name.rpartition(".")[0]
+        if name:
+            yield container.with_name(name)
+
+
+def _frames(dataset: Path) -> int:
+    levels = open_readers(dataset)
+    count = len(levels[0])
+    for level in levels:
+        level.close()
+    return count

@@ -10,21 +10,27 @@ from typing import Any, NamedTuple
 from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.errors import CannotResume, ConfigError, CorruptDataset
 from acqstream.formats.chunk_format import ChunkFormat
-from acqstream.mirrors.chunk_plan import Budget, ChunkPlan, has_separate_tiles, options_of, plan_chunks
-from acqstream.mirrors.memory_need import MemoryNeed
-from acqstream.mirrors.mirror_space import MirrorSpace
+from acqstream.mirrors.assembly import SavedMirror, SavedTasks, layers_of_slabs
+from acqstream.mirrors.mirror_container import OwnContainer
+from acqstream.mirrors.mirror_plan import (
+    Budget,
+    ChunkPlan,
+    MemoryNeed,
+    MirrorSpace,
+    has_separate_tiles,
+    options_of,
+    plan_chunks,
+    plan_run,
+)
 from acqstream.mirrors.mirror_tasks import MirrorTasks, begin_tasks
-from acqstream.mirrors.open_mirror import OpenMirror
-from acqstream.mirrors.own_container import OwnContainer
-from acqstream.mirrors.run_plan import plan_run
-from acqstream.mirrors.saved_mirror import SavedMirror, SavedTasks, layers_of_slabs
+from acqstream.mirrors.mirror_writer import OpenMirror
 from acqstream.mirrors.slab import Slab
 from acqstream.mirrors.slab_grid import Piece
 from acqstream.mirrors.task_runner import TaskRunner
 from acqstream.storage.files.folder_tree import remove_temporaries
 from acqstream.storage.files.free_space import SpaceBound
 from acqstream.views.base import RangeView, ViewSource
-from acqstream.views.feed import Lease
+from acqstream.views.frame_feed import Lease
 
 MEMORY_MB = 1024
 GROW_INTERVAL_S = 0.25

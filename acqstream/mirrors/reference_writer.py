@@ -1,12 +1,14 @@
-"""Writes the objects of a mirror by reference: chunks of table and columns, then documents that announce them."""
+"""Writes the objects of a mirror by reference: chunks of table and columns, documents, the link to the stacks."""
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +16,71 @@ import numpy as np
 import xxhash
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.errors import CorruptDataset, DatasetError
+from acqstream.errors import CorruptDataset, DatasetError, StorageError
 from acqstream.formats.hsds.layout import NOTE_NAME, TEMPORARY_FOLDER
-from acqstream.formats.hsds.metadata import DOMAIN
+from acqstream.formats.hsds.metadata import BUCKET, DOMAIN
 from acqstream.formats.hsds.reference_layout import ReferenceLayout, ReferenceNote, parse_reference_note
 from acqstream.formats.ndtiff.reader import NDTiffReader
-from acqstream.mirrors.frame_numbers import choose_numbers, read_numbers
-from acqstream.mirrors.place_table import NO_ROW, Rows
-from acqstream.mirrors.stack_links import link_stacks
-from acqstream.mirrors.table_grid import TableGrid
+from acqstream.mirrors.row_table import NO_ROW, Rows, TableGrid, choose_numbers, read_numbers
+from acqstream.storage.files.disk import Disk
+from acqstream.storage.files.folder_tree import make_folder
 from acqstream.storage.files.small_file import MAX_FILE_BYTES
+from acqstream.storage.platform.capabilities import has_folder_links
 from acqstream.storage.stores.local_store import LocalStore
 from acqstream.views.base import ViewSource
+
+LINK = "stacks"
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)  # of the system or the file system
+_BUCKET_NAME = re.compile(r"[A-Za-z0-9_.-]+")  # as HSDS takes them
+
+
+@dataclass(frozen=True, slots=True)
+class StackLinks:
+    """bucket, folder and uri_start as in ReferenceNote. advice: how to serve it, where that is unusual; else ""."""
+
+    bucket: str
+    folder: str
+    uri_start: str
+    advice: str = ""
+
+
+def link_stacks(disk: Disk, container: Path, dataset: Path) -> StackLinks:
+    """Make the bucket of a container, with a relative link to its dataset; both may then be moved together.
+
+    Where no link can be made, the container is the bucket itself and the folder above the root, which has the dataset
+    as a second bucket. Raises DatasetError if the two are not in one folder then, StorageError.
+    """
+    if not has_folder_links():
+        return _beside(container, dataset, "this system permits links to administrators only")
+    bucket = container / BUCKET
+    for folder in (container, bucket):
+        make_folder(disk, os.fspath(folder), follows_links=folder is container)
+    link, target = bucket / LINK, os.path.relpath(os.path.realpath(dataset), os.path.realpath(bucket))
+    try:
+        if link.is_symlink() and os.readlink(link) == target:
+            return StackLinks(BUCKET, BUCKET, f"{BUCKET}/{LINK}/")
+        if link.is_symlink():  # the mirror or the dataset was moved
+            disk.unlink(os.fspath(link))
+        disk.link_folder(target, os.fspath(link))
+        disk.sync_directory(os.fspath(bucket))
+    except OSError as error:
+        if error.errno in _NO_LINKS:
+            return _beside(container, dataset, f"no link can be made here ({error.strerror})")
+        raise StorageError.wrap(error, os.fspath(link), "cannot make the link to the dataset") from error
+    return StackLinks(BUCKET, BUCKET, f"{BUCKET}/{LINK}/")
+
+
+def _beside(container: Path, dataset: Path, reason: str) -> StackLinks:
+    names = container.name, dataset.name
+    is_beside = os.path.realpath(container.parent) == os.path.realpath(dataset.parent)
+    if not is_beside or not all(map(_BUCKET_NAME.fullmatch, names)):
+        raise DatasetError(
+            f"{container}: {reason}, so a server has to reach the dataset as a bucket of its own: expected both in one "
+            f"folder, with names of letters, digits, '_', '.' and '-', found {dataset}; pixels=copy needs no dataset"
+        )
+    text = f"{container.name}: {reason}. Serve {container.parent} as the root, with the bucket {container.name}"
+    return StackLinks(container.name, "", f"{dataset.name}/", text)
+
 
 _BLOCK_BYTES = 4096  # of a disk: a smaller file takes one
 _URI_STEP = 16  # lengths of file_uri are multiples of it

@@ -1,10 +1,12 @@
-"""Tasks of the workers for slabs that leave memory: store their chunks and reduce them into the next level."""
+"""Threads and tasks for slabs that leave memory: store their chunks and reduce them into the next level."""
 
 from __future__ import annotations
 
+import itertools
+import math
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -13,9 +15,204 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import Position
 from acqstream.errors import DiskFull
 from acqstream.formats.chunk_layout import Encoded
-from acqstream.mirrors.level_reduction import LevelReduction, ReducedPart
-from acqstream.mirrors.slab import Slab, SlabKey
-from acqstream.mirrors.workers import Workers
+from acqstream.grid import kernels
+from acqstream.grid.block_mean import BlockMean
+from acqstream.grid.block_sizes import BAND_BYTES
+from acqstream.mirrors.level_extents import LevelExtents
+from acqstream.mirrors.slab import Slab, SlabBuffer, SlabKey
+from acqstream.mirrors.slab_grid import Piece
+
+HELD_POLL_S = 0.01
+QUEUED_TASKS = 4  # for each thread: more keep no thread busier
+
+
+class Workers:
+    """Runs tasks, the oldest first, in named threads. The caller bounds their number.
+
+    They pause when the disk is full: `check` raises DiskFull once, then the task is tried again. The first other error
+    ends them, and `check` raises it from then on. may_use_disk returns whether the disk may be used now; require_space
+    raises DiskFull while nothing may be stored.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        name: str,
+        may_use_disk: Callable[[], bool],
+        require_space: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._require_space = require_space
+        self._may_use_disk = may_use_disk
+        self._changed = threading.Condition()
+        self._tasks: deque[Callable[[], None]] = deque()
+        self._full: DiskFull | None = None
+        self._error: Exception | None = None
+        self._is_closed = False
+        self._threads = [threading.Thread(target=self._work, name=f"{name}-{n}", daemon=True) for n in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, task: Callable[[], None]) -> None:
+        with self._changed:
+            self._tasks.append(task)
+            self._changed.notify()
+
+    @property
+    def thread_count(self) -> int:
+        return len(self._threads)
+
+    @property
+    def is_behind(self) -> bool:
+        """True while enough tasks wait to keep all threads busy and the disk may be used."""
+        return len(self._tasks) >= QUEUED_TASKS * len(self._threads) and self._may_use_disk()
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a task waits for each thread and the disk may be used."""
+        return len(self._tasks) >= len(self._threads) and self._may_use_disk()
+
+    def check(self) -> None:
+        """Raise the error of a task."""
+        with self._changed:
+            if self._error is not None:
+                raise self._error
+            if self._full is not None:
+                error, self._full = self._full, None
+                self._changed.notify_all()
+                raise error
+
+    def wait_for_disk(self) -> bool:
+        """Wait, in a task, until the disk may be used. False if the mirror was closed meanwhile. Raises DiskFull."""
+        while not self._may_use_disk():
+            with self._changed:
+                if self._changed.wait_for(lambda: self._is_closed, HELD_POLL_S):
+                    return False
+        self._require_space()
+        return not self._is_closed
+
+    def close(self) -> None:
+        """End all threads after their current tasks; drop the other tasks."""
+        with self._changed:
+            self._is_closed = True
+            self._tasks.clear()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        while (task := self._next()) is not None:
+            try:
+                task()
+            except DiskFull as error:
+                with self._changed:
+                    self._full = error
+                    if not self._is_closed:
+                        self._tasks.appendleft(task)
+            except Exception as error:  # noqa: BLE001 - the thread's edge: its owner raises it
+                with self._changed:
+                    self._error = self._error or error
+
+    def _next(self) -> Callable[[], None] | None:
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._is_closed or (self._tasks and self._full is None and self._error is None)
+            )
+            return None if self._is_closed else self._tasks.popleft()
+
+
+class ReducedPart(NamedTuple):
+    """planes of a slab are averaged into this piece of the next level."""
+
+    piece: Piece
+    planes: Sequence[int]
+
+
+class LevelReduction:
+    """Geometry of slabs across levels, and the means themselves. `reduce` may be called from any thread."""
+
+    def __init__(self, extents: LevelExtents) -> None:
+        self._extents = extents
+        self._grids = extents.grids
+        self._means = BlockMean()
+
+    def target(self, level: int, key: Position) -> Position | None:
+        """Return the slab of the next level that a slab is reduced into; None for a last strip of less than a block."""
+        grid = self._grids[level]
+        first = [at * step // ratio for at, step, ratio in zip(key, grid.step, grid.outer_ratios, strict=False)]
+        pieces = self._grids[level + 1].pieces_of((*first, *key[len(grid.outer) :]))
+        return pieces[0].key if pieces else None
+
+    def chain(self, key: Position) -> Iterator[Position]:
+        """Yield a slab of level 0, and level by level the one that it is reduced into."""
+        below: Position | None = key
+        for level in range(len(self._grids)):
+            if below is None:
+                return
+            yield below
+            below = self.target(level, below) if level + 1 < len(self._grids) else None
+
+    def sources(self, level: int, key: Position) -> Iterator[Position]:
+        """Yield the slabs of the level above that are reduced into this slab, in order."""
+        above, grid = self._grids[level - 1], self._grids[level]
+        sides = [
+            range(at * size * ratio // depth, -(-(at + 1) * size * ratio // depth))
+            for at, size, ratio, depth in zip(
+                grid.outer_key(key), grid.step, above.outer_ratios, above.step, strict=True
+            )
+        ]
+        places = key[len(grid.outer) :]
+        pieces = [[span.tile for span in cut.in_slab(at)] for cut, at in zip(grid.cuts, places, strict=True)]
+        return itertools.product(*sides, *pieces)
+
+    def parts(self, level: int, key: Position) -> Iterator[ReducedPart]:
+        """Yield what this slab contributes to the next level, plane by plane of the target slab."""
+        if level + 1 == len(self._grids):
+            return
+        grid, below = self._grids[level], self._grids[level + 1]
+        sizes, limits = self._extents.shape(level), self._extents.shape(level + 1)
+        starts = [at * step for at, step in zip(grid.outer_key(key), grid.step, strict=True)]
+        sides = [
+            range(start // ratio, min((start + step) // ratio, limit))
+            for start, step, ratio, limit in zip(starts, grid.step, grid.outer_ratios, limits, strict=True)
+        ]
+        for place in itertools.product(*sides):
+            above = [
+                range(at * ratio, min((at + 1) * ratio, size))
+                for at, ratio, size in zip(place, grid.outer_ratios, sizes, strict=True)
+            ]
+            for piece in below.pieces_of((*place, *key[len(grid.outer) :])):  # one; none beyond the picture
+                yield ReducedPart(piece, [grid.locate(source)[1] for source in itertools.product(*above)])
+
+    def reduce(self, source: SlabBuffer, target: SlabBuffer, part: ReducedPart) -> None:
+        """Write the mean of source planes into a plane of the target, or into a piece of it.
+
+        numpy does it in bands, so that each band stays in the processor's cache from block to block.
+        """
+        grid, (_, _, plane, place, spans) = source.grid, part.piece
+        ratios, limits, target_box = grid.picture_ratios, list(grid.plane_shape), [*map(slice, target.grid.plane_shape)]
+        if spans:
+            y, x = (slice(span.first, span.stop) for span in spans)
+            target_box = list(target.grid.box(y, x))
+            inside = [slice(cut.inside(at)) for cut, at in zip(grid.cuts, place[-2:], strict=True)]
+            limits = [part.stop for part in grid.box(*inside)]
+        begins = begin, *others = [part.start or 0 for part in target_box]
+        shape = height, *sizes = [part.stop - (part.start or 0) for part in target_box]
+        places = [source.plane(number) for number in part.planes]
+        if kernels.reduce(
+            places, limits, target.plane(plane), begins, shape, ratios=ratios, is_past_cache=target.is_past_cache
+        ):
+            return
+        wholes = [
+            slice(0, min(size * ratio, end)) for size, ratio, end in zip(sizes, ratios[1:], limits[1:], strict=True)
+        ]
+        row_bytes = math.prod(grid.plane_shape[1:]) * grid.spec.dtype.itemsize
+        step = max(1, BAND_BYTES // max(1, row_bytes * ratios[0]))
+        for first in range(0, height, step):
+            count = min(step, height - first)
+            rows = slice(first * ratios[0], min((first + count) * ratios[0], limits[0]))
+            means = [source.get(number, (rows, *wholes)) for number in part.planes]
+            target.put(plane, self._means.mean(means, ratios, (count, *sizes)), (begin + first, *others))
+
 
 MAX_RUN_BYTES = 8 * 2**20  # a busy disk takes requests of 8 MiB a third faster than those of 2 MiB
 

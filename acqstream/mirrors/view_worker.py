@@ -24,7 +24,10 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import heapq
+import itertools
 import json
+import math
 import signal
 import socket
 import sys
@@ -32,27 +35,109 @@ import threading
 import time
 import traceback
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from acqstream.codecs import blosc
 from acqstream.errors import AcqStreamError
 from acqstream.formats.registry import CHUNK_FORMATS, chunk_format
 from acqstream.grid.kernels import kernels_name
 from acqstream.log.recent_frames import RecentGroups
-from acqstream.mirrors.due_queue import DueQueue
-from acqstream.mirrors.view_kinds import folder_of
-from acqstream.mirrors.view_maker import view_maker
-from acqstream.model.view_spec import ViewSpec
+from acqstream.mirrors.mirror_plan import options_of
+from acqstream.mirrors.mirror_view import MirrorView
+from acqstream.mirrors.reference_view import ReferenceView
+from acqstream.mirrors.view_kinds import folder_of, mirror_format
+from acqstream.model.view_spec import NULL_KIND, PYRAMID_KIND, ViewSpec
 from acqstream.storage.handover import receive_orders
 from acqstream.storage.memory_reserve import VIEW_MEMORY
 from acqstream.storage.patient_output import never_wait_for_output
 from acqstream.storage.platform import child_process, keep_large_blocks
-from acqstream.views.disk_allowance import DiskAllowance
-from acqstream.views.view import ViewRun
-from acqstream.views.view_progress import ViewProgress, ViewState
+from acqstream.views.base import View
+from acqstream.views.frame_feed import DiskAllowance
+from acqstream.views.null_view import NullView
+from acqstream.views.pyramid_view import PyramidView
+from acqstream.views.view_run import ViewProgress, ViewRun, ViewState
+
+_T = TypeVar("_T")
+
+
+class DueQueue(Generic[_T]):
+    """From any thread. Times are those of time.monotonic."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()  # for all that follows
+        self._due: list[tuple[float, int, _T]] = []  # a heap: when, tie-breaker, what
+        self._tie = itertools.count()
+        self._awaited_s = math.inf  # the earliest time for which a thread waits
+        self._is_closed = False
+
+    def push(self, item: _T, due_s: float, *, is_own: bool = False) -> None:
+        """Have an item served. is_own: this thread calls `next` at once, so none is woken for it."""
+        with self._changed:
+            heapq.heappush(self._due, (due_s, next(self._tie), item))
+            if not is_own:
+                self._wake_one()
+
+    def next(self) -> _T | None:
+        """Wait for an item that is due, and take it. None once the queue is closed."""
+        with self._changed:
+            while not self._is_closed:
+                due_s = self._due[0][0] if self._due else math.inf
+                wait_s = due_s - time.monotonic()
+                if wait_s <= 0:
+                    item = heapq.heappop(self._due)[2]
+                    self._wake_one()
+                    return item
+                if due_s < self._awaited_s:
+                    self._awaited_s = due_s
+                    self._changed.wait(wait_s)
+                    if self._awaited_s == due_s:  # else another thread waits for an earlier one
+                        self._awaited_s = math.inf
+                else:
+                    self._changed.wait()
+            return None
+
+    def close(self) -> None:
+        """End all waiting; what is left is not served any more."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def left(self) -> list[_T]:
+        """The items that were not taken."""
+        with self._changed:
+            return [item for _, _, item in self._due]
+
+    def _wake_one(self) -> None:
+        """Have a thread wait for the next item, unless one does: whichever is woken looks again."""
+        if self._due and self._due[0][0] < self._awaited_s:
+            self._changed.notify()
+
+
+LOG_VIEWS: Mapping[str, type[View]] = {
+    NULL_KIND: NullView,
+    PYRAMID_KIND: PyramidView,
+}
+"""By kind. Its keys are `model.view_spec.LOG_VIEW_KINDS`; every other kind is a mirror in the chunk format so named."""
+
+
+def view_maker(spec: ViewSpec, **options: Any) -> Callable[[], View]:
+    """Return a function that makes an empty view. options are for its constructor: see MirrorView, PyramidView.
+
+    Raises ConfigError for an unknown format or settings that the format refuses.
+    """
+    if not spec.is_mirror:
+        return partial(LOG_VIEWS[spec.kind], **options)
+    found, settings = mirror_format(spec), spec.mirror_settings
+    kind = ReferenceView if found.is_by_reference(options_of(found, settings)) else MirrorView
+    make: Callable[[], View] = partial(kind, found, settings, **options)
+    make()  # raises for settings that the format refuses
+    return make
+
 
 THREADS = 4
 MAX_CATCHING_UP = 8  # finished datasets at once: the index of each takes memory

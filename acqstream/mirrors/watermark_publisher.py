@@ -1,4 +1,4 @@
-"""The life of a container whose chunks become readable a row at a time, up to a watermark.
+"""The life of a container whose chunks become readable a row at a time, up to a watermark; a folder's container.
 
 Order of what is written: the document of a new part; chunks, forced; the progress and listing documents of each member
 with more rows; the note of the container. So each document names only stored data. The listing is the watermark
@@ -9,19 +9,117 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.formats.chunk_layout import Encoded
-from acqstream.formats.watermark_layout import NOTHING, Extent, Rows, WatermarkLayout
+from acqstream.formats.chunk_format import ChunkFormat, ChunkWriter
+from acqstream.formats.chunk_layout import Encoded, Plan
+from acqstream.formats.watermark_layout import NOTHING, ChunkPlace, Extent, Rows, WatermarkLayout
 from acqstream.mirrors.checksum_writer import ChecksumWriter
-from acqstream.mirrors.existing_container import read_document, resume_layout
-from acqstream.mirrors.watermarks import Watermarks
+from acqstream.mirrors.publisher import Publisher, read_document, resume_layout
+from acqstream.storage.files.disk import Disk
+from acqstream.storage.files.free_space import SpaceBound
+from acqstream.storage.stores.local_store import LocalStore
 from acqstream.storage.stores.store import Store, require
+from acqstream.views.checkpoint import view_folder
+
+_MAX_MEMBERS = 1000  # kept in memory, if none of their rows is in progress
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Rows of one part at one level. top: one after the last complete row; begun: columns of rows in progress."""
+
+    announced: int
+    top: int
+    begun: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
+
+    def raise_mark(self) -> bool:
+        before = self.announced
+        self.announced = max(before, min([self.top, *self.begun]))
+        return self.announced > before
+
+
+class Watermarks:
+    """Rows of all members that are being written; from any thread.
+
+    row_chunks: number of chunks in a row, by level. known: the rows of a member that an earlier process announced.
+    """
+
+    def __init__(self, row_chunks: Sequence[int], known: Callable[[Position], Rows]) -> None:
+        self._row_chunks = row_chunks
+        self._known = known
+        self._lock = threading.Lock()
+        self._members: dict[Position, dict[tuple[int, int], _Progress]] = {}
+        self._raised: set[Position] = set()
+        self._max_members = _MAX_MEMBERS
+
+    def begin(self, level: int, place: ChunkPlace) -> None:
+        """Note that a chunk is about to be written."""
+        row = place.row
+        with self._lock:
+            found = self._progress(level, place)
+            if row >= found.announced:
+                found.begun.setdefault(row, set()).discard(place.column)
+
+    def end(self, level: int, place: ChunkPlace) -> None:
+        """Note that a chunk was written, though not forced."""
+        row = place.row
+        with self._lock:
+            found = self._progress(level, place)
+            chunks = found.begun.get(row)
+            if chunks is None:
+                return
+            chunks.add(place.column)
+            if len(chunks) >= self._row_chunks[level]:
+                del found.begun[row]
+                found.top = max(found.top, row + 1)
+                if found.raise_mark():
+                    self._raised.add(place.member)
+
+    def take_raised(self) -> dict[Position, Rows]:
+        """The members with more rows than when they were taken last."""
+        with self._lock:
+            raised, self._raised = self._raised, set()
+            return {member: self._rows(member) for member in raised}
+
+    def put_back(self, members: Mapping[Position, Rows]) -> None:
+        """Take them again next time: they could not be announced."""
+        with self._lock:
+            self._raised |= members.keys()
+
+    def all(self) -> dict[Position, Rows]:
+        """The rows of every member that is kept in memory."""
+        with self._lock:
+            return {member: self._rows(member) for member in self._members}
+
+    def _rows(self, member: Position) -> Rows:
+        return {key: progress.announced for key, progress in self._members[member].items()}
+
+    def _progress(self, level: int, place: ChunkPlace) -> _Progress:
+        found = self._members.get(place.member)
+        if found is None:
+            if len(self._members) >= self._max_members:
+                self._forget()
+            known = self._known(place.member)
+            found = {key: _Progress(rows, rows) for key, rows in known.items()}
+            self._members[place.member] = found
+        return found.setdefault((level, place.part), _Progress(0, 0))
+
+    def _forget(self) -> None:
+        """Drop members without a row in progress: their rows are announced, and read from there again."""
+        for member, found in list(self._members.items()):
+            if member not in self._raised and not any(progress.begun for progress in found.values()):
+                del self._members[member]
+        self._max_members = max(_MAX_MEMBERS, 2 * len(self._members))
+
 
 _MAX_KNOWN = 100_000  # documents that need not be written again
 
@@ -230,3 +328,39 @@ class WatermarkPublisher:
             self._store.ensure(key, content)
         self._store.sync()
         self._layout, self._is_complete = layout, is_complete
+
+
+def open_publisher(
+    found: ChunkFormat[Any],
+    container: Path,
+    plan: Plan,
+    options: Any,
+    disk: Disk,
+    *,
+    announced: Sequence[ArraySpec] = (),
+    announces: bool = True,
+    name: str = "",
+    bound: SpaceBound | None = None,
+) -> ChunkWriter:
+    """Create or resume a container. plan is that of the format; announces is False for one of several processes.
+
+    announced are the levels that a new container states; empty: those of the plan. name: the dataset's; "": as in the
+    container's name.
+    Writing the first file raises ConfigError on a disk without holes that has no space for all planned ones.
+    Raises DatasetExists if the folder holds something else, CorruptDataset if its documents are damaged, StorageError.
+    """
+    plan = replace(plan, name=name or container.name.removesuffix(found.suffix))
+    layout = found.layout(plan, options)
+    known = bound or SpaceBound(disk, str(container.parent), f"mirror {container.name}", 0)
+    on_full = partial(known.require_full, *plan.sizes())
+    store = LocalStore(container, disk, temporary_folder=layout.temporary_folder, on_full=on_full)
+    layout = layout.with_levels(announced) if announced else layout
+    lists = LocalStore(view_folder(container, "view"), disk)
+    publisher: Publisher | WatermarkPublisher
+    if isinstance(layout, WatermarkLayout):
+        publisher = WatermarkPublisher(layout, store, container.name, announces=announces, lists=lists)
+    else:
+        beside = LocalStore(container.parent, disk, makes_root=False)
+        publisher = Publisher(layout, store, beside, container.name, lists)
+    publisher.begin()
+    return publisher

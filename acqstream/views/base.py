@@ -1,4 +1,4 @@
-"""The interface of a view, as `acqstream.views.view.ViewRun` drives it.
+"""The interface of a view, as `acqstream.views.view_run.ViewRun` drives it.
 
 `View` has what all views need. `DigestingView` adds work on frames before they are published (the pyramid),
 `RangeView` work on many frames at once by other processes (mirrors). A `RowView` needs no pixels (mirrors by
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.storage.files.disk import Disk
-from acqstream.views.feed import Lease
+from acqstream.views.frame_feed import Lease
 
 
 @dataclass(frozen=True, slots=True)

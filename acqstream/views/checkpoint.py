@@ -1,14 +1,14 @@
-"""view.json: cursor and state of a view, in one file that is replaced atomically."""
+"""view.json: cursor and state of a view, in one file that is replaced atomically; its fields are checked one by one."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from acqstream.errors import CorruptDataset, FileMissing, StorageError
+from acqstream.errors import CannotResume, CorruptDataset, FileMissing, StorageError
 from acqstream.model.fields import Fields, check_integer, check_text
 from acqstream.model.metadata import dump_ascii
 from acqstream.storage.files.atomic_file import replace_file
@@ -124,3 +124,31 @@ def mark_failed(disk: Disk, folder: Path, reason: str, *, is_unsure: bool) -> No
     saved = read_checkpoint(folder)
     if saved is not None and not saved.is_complete:
         write_checkpoint(disk, folder, replace(saved, failed=reason, is_unsure=is_unsure or saved.is_unsure))
+
+
+_T = TypeVar("_T")
+
+
+def field(state: Mapping[str, Any], name: str, kind: type[_T]) -> _T:
+    """Return the value of a field, of exactly this type: True is not an int. Raises CannotResume."""
+    return of_kind(state.get(name), kind, f"state field {name!r}")
+
+
+def of_kind(value: object, kind: type[_T], what: str) -> _T:
+    """Return the value if it has exactly this type. Raises CannotResume, with `what` as its name."""
+    if type(value) is not kind:
+        raise CannotResume(f"{what} is {value!r:.60}, expected {kind.__name__}")
+    return value
+
+
+def integers(value: object, what: str) -> tuple[int, ...]:
+    """Return a list of integers as a tuple. Raises CannotResume, with `what` as its name."""
+    return tuple(of_kind(item, int, f"an item of {what}") for item in items(value, what))
+
+
+def items(value: object, what: str, count: int | None = None) -> Sequence[Any]:
+    """Return a list or tuple, of `count` items unless that is None. Raises CannotResume, with `what` as its name."""
+    if not isinstance(value, list | tuple) or count not in (None, len(value)):
+        expected = "a list" if count is None else f"a list of {count} items"
+        raise CannotResume(f"{what} is {value!r:.60}, expected {expected}")
+    return value

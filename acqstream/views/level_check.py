@@ -14,8 +14,8 @@ from acqstream.formats.ndtiff.completion import levels_folder
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.grid.reduction import quadrant
 from acqstream.log.state_file import STATE_NAME
-from acqstream.views.full_resolution import FullResolution
 from acqstream.views.pyramid_tiles import TileKey, leaf_key
+from acqstream.views.tile_painter import FullResolution
 
 _MAX_PROBLEMS = 10_000  # kept; all are counted
 _STACK_BYTES = 2**32

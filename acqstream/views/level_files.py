@@ -1,4 +1,4 @@
-"""The files of one lower resolution level while they are written: stack files and index, as the log writes its own.
+"""The files of one lower resolution level while they are written, in a thread of its own: stack files and index.
 
 Files are only appended to: a tile that is written again has a second page and a later index entry, which wins in every
 reader. Pixels are forced before the entries that publish them. Files of a killed process are continued in a new stack
@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +39,52 @@ from acqstream.model.frame_header import FrameHeader, FrameRun
 from acqstream.storage.files.append_file import AppendFile
 from acqstream.storage.files.disk import Disk
 from acqstream.storage.files.folder_tree import make_folder
-from acqstream.storage.files.stack_file import finish_file
+from acqstream.storage.files.stack_file import StackFile, finish_file
 from acqstream.storage.page_memory import PageMemory
-from acqstream.views.write_behind import WriteBehind
+
+
+@dataclass(slots=True)
+class _Write:
+    file: StackFile
+    blocks: Sequence[memoryview]
+    offset: int
+    future: Future[None] | None  # None: it failed and is retried
+
+
+class WriteBehind:
+    """Writes in the order of `submit`. Used by one thread."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="level-writer")
+        self._writes: deque[_Write] = deque()
+
+    def submit(self, file: StackFile, blocks: Sequence[memoryview], offset: int) -> None:
+        """Order a `StackFile.write`. The blocks stay until `finish`, and must not change before `wait` or `finish`."""
+        self._writes.append(_Write(file, blocks, offset, self._thread.submit(file.write, blocks, offset)))
+
+    def finish(self) -> None:
+        """Wait until all is written. Raises StorageError; after DiskFull the next call retries the failed write."""
+        while self._writes:
+            write = self._writes[0]
+            if write.future is None:
+                self.wait()  # with two threads in a stack file and little space, one may cut off the bytes of the other
+                write.file.write(write.blocks, write.offset)
+            else:
+                try:
+                    write.future.result()
+                except DiskFull:
+                    write.future = None
+                    raise
+            self._writes.popleft()
+
+    def wait(self) -> None:
+        """Wait until no write is running. `finish` raises their errors."""
+        wait([write.future for write in self._writes if write.future is not None])
+
+    def close(self) -> None:
+        """End the thread, and drop the writes that have not started."""
+        self._thread.shutdown(cancel_futures=True)
+        self._writes.clear()
 
 
 class LevelFiles:
@@ -99,6 +145,7 @@ class LevelFiles:
         head = self._new_head(head_bytes)
         blocks = [head]
         if placement.packed:
+            # a small tile lies among the pages: one copy costs less than a write of its own
             start = placement.pixels - placement.group_start
             head[start : start + header.payload_bytes] = pixels[: header.payload_bytes]
         else:
@@ -121,7 +168,7 @@ class LevelFiles:
         self._index.append(b"".join(self._layout.index_entries(pages, self._stack.name) for pages in self._pages))
         self._stack.last_page = self._pages[-1][-1]
         self._pages = []
-        self._spare_heads += self._heads
+        self._spare_heads += self._heads  # only now: until the sync a failed write may be repeated from them
         self._heads = []
         self._reader.refresh()
 
@@ -205,7 +252,7 @@ class LevelFiles:
             entries = IndexFile(self.folder)
             reader = NDTiffReader(self.folder, self.folder, entries)
             files.callback(reader.close)
-            index.cut(entries.consumed)
+            index.cut(entries.consumed)  # a torn entry of a killed process would hide all that follow it
             self._finish_last(reader)
             files.pop_all()  # all is well: they stay open
         return index, reader

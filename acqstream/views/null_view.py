@@ -11,8 +11,8 @@ import xxhash
 
 from acqstream.errors import CannotResume
 from acqstream.views.base import View
-from acqstream.views.feed import Lease
-from acqstream.views.saved_state import field
+from acqstream.views.checkpoint import field
+from acqstream.views.frame_feed import Lease
 
 _MODULUS = 2**64
 _DECIMAL = re.compile("[0-9]{1,60}")

@@ -23,8 +23,7 @@ from acqstream.model.axes import Axes
 from acqstream.model.frame_header import FrameHeader
 from acqstream.storage.files.disk import Disk
 from acqstream.storage.files.folder_tree import remove_tree
-from acqstream.views.level_files import LevelFiles
-from acqstream.views.write_behind import WriteBehind
+from acqstream.views.level_files import LevelFiles, WriteBehind
 
 _REMOVED = "removed"  # folder of replaced levels until they are deleted
 

@@ -1,20 +1,103 @@
-"""The tiles of all lower levels, from their first child to their place in the files."""
+"""The tiles of all lower levels, from their first child to their place in the files; extent and saved state."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
 from acqstream.errors import CannotResume
-from acqstream.views.full_resolution import FullResolution
+from acqstream.grid.reduction import levels_needed
+from acqstream.model.acquisition_spec import MAX_LEVELS
+from acqstream.views.checkpoint import field, integers, items, of_kind
 from acqstream.views.pyramid_levels import PyramidLevels
-from acqstream.views.pyramid_state import OpenTile
-from acqstream.views.pyramid_tiles import LevelTile, TileKey, TileMemory
-from acqstream.views.tile_grid import TileGrid
-from acqstream.views.tile_painter import TilePainter, last_row
+from acqstream.views.pyramid_tiles import ALL, LevelTile, TileKey, TileMemory
+from acqstream.views.tile_painter import FullResolution, TilePainter, last_row
+
+
+class TileGrid:
+    """requested_levels: number of levels to make, None: until one tile is left.
+
+    declared: rows and columns of the full resolution, from 0 on, if the producer declared them. Tiles at that edge need
+    no more children than it has.
+    """
+
+    def __init__(self, requested_levels: int | None = None, declared: tuple[int, int] | None = None) -> None:
+        self.requested_levels = requested_levels
+        self._declared = declared
+        self._rows: tuple[int, int] | None = None  # first and last row and column so far
+        self._columns: tuple[int, int] | None = None
+
+    def levels_with(self, leaf: TileKey) -> int:
+        """Return the number of levels once this tile has come."""
+        if self.requested_levels is not None:
+            return self.requested_levels
+        rows, columns = _widened(self._rows, leaf.row), _widened(self._columns, leaf.column)
+        return min(MAX_LEVELS, levels_needed(rows[1] - rows[0] + 1, columns[1] - columns[0] + 1))
+
+    def widen(self, leaf: TileKey) -> None:
+        """Note that this tile has come."""
+        self._rows, self._columns = _widened(self._rows, leaf.row), _widened(self._columns, leaf.column)
+
+    def is_complete(self, key: TileKey, mask: int) -> bool:
+        """Return whether the children in this mask are all that the tile can have."""
+        if mask == ALL or self._declared is None:
+            return mask == ALL
+        # the first child's row and column in the full resolution tell whether any of it lies in the declared extent
+        scale = key.level - 1
+        inside = (
+            child.bit
+            for child in key.children()
+            if 0 <= child.row << scale < self._declared[0] and 0 <= child.column << scale < self._declared[1]
+        )
+        return bool(mask) and not sum(inside) & ~mask
+
+
+def _widened(span: tuple[int, int] | None, value: int) -> tuple[int, int]:
+    return (value, value) if span is None else (min(span[0], value), max(span[1], value))
+
+
+class OpenTile(NamedTuple):
+    """A tile that is not complete in the files of its level and the next one."""
+
+    key: TileKey
+    is_dirty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PyramidState:
+    """is_remaking: a rebuild was interrupted. index_bytes: size of each level's index, from level 1 on."""
+
+    is_remaking: bool
+    index_bytes: tuple[int, ...]
+    open: tuple[OpenTile, ...]
+
+    @staticmethod
+    def parse(values: Mapping[str, Any]) -> PyramidState:
+        """Raises CannotResume for values that no pyramid writes."""
+        index_bytes = integers(values.get("index_bytes"), "state field 'index_bytes'")
+        if len(index_bytes) > MAX_LEVELS:
+            raise CannotResume(f"the state lists {len(index_bytes)} levels, at most {MAX_LEVELS} are written")
+        tiles = items(values.get("open"), "state field 'open'")
+        return PyramidState(field(values, "is_remaking", bool), index_bytes, tuple(map(_open_tile, tiles)))
+
+
+def _open_tile(value: object) -> OpenTile:
+    level, row, column, is_dirty, other_axes = items(value, "an open tile", 5)
+    numbers = integers([level, row, column], "an open tile")
+    axes = tuple(_axis(pair) for pair in items(other_axes, "the axes of an open tile"))
+    return OpenTile(TileKey(numbers[0], axes, numbers[1], numbers[2]), bool(of_kind(is_dirty, int, "is_dirty")))
+
+
+def _axis(pair: object) -> tuple[str, int | str]:
+    name, value = items(pair, "an axis of an open tile", 2)
+    if not isinstance(value, int | str):
+        raise CannotResume(f"axis {name!r:.60} of an open tile is {value!r:.60}, expected an int or a string")
+    return of_kind(name, str, "the name of an axis"), value
+
 
 _FEW_TILES = 8
 _EVICTED_SHARE = 8  # of the memory, at once: a sync serves all of them

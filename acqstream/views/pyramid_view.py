@@ -20,13 +20,11 @@ from acqstream.formats.ndtiff.folders import FULL_RESOLUTION, level_name
 from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES
 from acqstream.storage.files.free_space import SpaceBound
 from acqstream.views.base import DigestingView, ViewSource
-from acqstream.views.feed import Lease
-from acqstream.views.full_resolution import FullResolution
+from acqstream.views.frame_feed import Lease
 from acqstream.views.pyramid_levels import PyramidLevels, level_folders
-from acqstream.views.pyramid_state import PyramidState
 from acqstream.views.pyramid_tiles import MEMORY_BYTES, TileKey, TileMemory, leaf_key
-from acqstream.views.pyramid_tree import PyramidTree
-from acqstream.views.tile_grid import TileGrid
+from acqstream.views.pyramid_tree import PyramidState, PyramidTree, TileGrid
+from acqstream.views.tile_painter import FullResolution
 
 PUBLISH_INTERVAL_S = 0.25
 PUBLISH_BYTES = 64 * 2**20

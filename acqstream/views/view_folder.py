@@ -1,20 +1,44 @@
-"""The folder of one view: its lock, its checkpoint, and the record of its end in the dataset's folder."""
+"""The folder of one view: its lock, its checkpoints, the identity of its dataset, and the record of its end there."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from acqstream.errors import AcqStreamError, CannotResume, CorruptDataset, DatasetError, StorageError
+from acqstream.errors import (
+    AcqStreamError,
+    CannotResume,
+    CorruptDataset,
+    DatasetError,
+    DiskFull,
+    FileMissing,
+    StorageError,
+)
+from acqstream.formats.ndtiff.folders import (
+    VIEW_SUFFIX,
+    encode_record,
+    read_record,
+    record_key,
+    record_path,
+)
 from acqstream.formats.ndtiff.reader import NDTiffReader
-from acqstream.model.view_spec import MirrorResult
-from acqstream.storage.files.atomic_file import TEMPORARY_SUFFIX
+from acqstream.log.state_file import STATE_NAME, DatasetState, now_text, read_state
+from acqstream.model.metadata import dump_ascii
+from acqstream.model.view_spec import MAX_REASON_CHARACTERS, PYRAMID_KIND, MirrorResult
+from acqstream.storage.files.atomic_file import TEMPORARY_SUFFIX, replace_file
 from acqstream.storage.files.directory_lock import LOCK_NAME, DirectoryLock
 from acqstream.storage.files.disk import Disk
 from acqstream.storage.files.folder_tree import refuse_link
-from acqstream.views.base import ViewSource
+from acqstream.views import checkpoint
+from acqstream.views.base import View, ViewSource
 from acqstream.views.checkpoint import (
     CHECKPOINT_NAME,
     Checkpoint,
@@ -23,8 +47,122 @@ from acqstream.views.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from acqstream.views.mirrored_dataset import id_of_summary, place, state_of
-from acqstream.views.result_record import record_result, reopen_record
+
+_Point = TypeVar("_Point")
+
+
+class CheckpointThread(Generic[_Point]):
+    """Used by one thread, which gets the errors of `write`; one checkpoint at a time."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._running: tuple[Future[None], _Point] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """A checkpoint was begun, and `take_done` has not returned it."""
+        return self._running is not None
+
+    def begin(self, write: Callable[[], None], point: _Point) -> None:
+        """Have `write` called, which makes `point` the saved one. Not while one is running."""
+        self._running = self._thread.submit(write), point
+
+    def take_done(self, *, waits: bool = False) -> _Point | None:
+        """Return a point that is saved now; None while nothing is. Raises the error of `write`, once."""
+        if self._running is None or not (waits or self._running[0].done()):
+            return None
+        (future, point), self._running = self._running, None
+        future.result()
+        return point
+
+    def close(self) -> None:
+        """Wait for the end of a running `write`; its outcome is dropped."""
+        self._running = None
+        self._thread.shutdown()
+
+
+logger = logging.getLogger("acqstream.views")
+
+
+def record_result(disk: Disk, dataset: Path, view_folder: Path, result: MirrorResult) -> None:
+    """Replace the record of the view with this folder; on return the new one survives a power cut.
+
+    Only for the holder of the view's lock, or if no process can have it. Nothing is written if the record is the same
+    already, or another program wrote the dataset. Raises DiskFull; other errors are logged, as the view itself does not
+    need the record.
+    """
+    if not (dataset / STATE_NAME).is_file():
+        return
+    key = record_key(dataset, view_folder)
+    path = recorded_path(dataset, view_folder)
+    reason = _storable(result.reason[:MAX_REASON_CHARACTERS])
+    result = replace(result, path=_storable(path), reason=reason, changed_at="")
+    recorded = read_record(dataset, key)
+    if recorded is not None and replace(recorded, changed_at="") == result:
+        return
+    content = dump_ascii(encode_record(replace(result, changed_at=now_text())))
+    try:
+        replace_file(disk, os.fspath(record_path(dataset, key)), content)
+    except DiskFull:
+        raise
+    except StorageError as error:
+        logger.warning("cannot record that mirror %s of %s is %s: %s", result.name, dataset, result.state, error)
+
+
+def reopen_record(disk: Disk, dataset: Path, view_folder: Path, result: MirrorResult) -> None:
+    """Replace the record of a view that resumes, if it is recorded as ended. Raises DiskFull."""
+    recorded = read_record(dataset, record_key(dataset, view_folder))
+    if recorded is not None and recorded.ended:
+        record_result(disk, dataset, view_folder, result)
+
+
+def remove_record(disk: Disk, dataset: Path, view_folder: Path) -> None:
+    """Remove the record of a view whose dataset grows again. Raises StorageError."""
+    path = os.fspath(record_path(dataset, record_key(dataset, view_folder)))
+    if not os.path.lexists(path):
+        return
+    try:
+        disk.unlink(path)
+    except OSError as error:
+        raise StorageError.wrap(error, path, "cannot remove") from error
+
+
+def recorded_path(dataset: Path, view_folder: Path) -> str:
+    """Return the folder of the view's result relative to the dataset, "." for levels, which lie in it."""
+    if view_folder == checkpoint.view_folder(dataset, PYRAMID_KIND):
+        return "."
+    container = view_folder.with_name(view_folder.name.removesuffix(VIEW_SUFFIX))
+    try:
+        return Path(os.path.relpath(container, dataset)).as_posix()
+    except ValueError:  # on another drive
+        return str(container.absolute())
+
+
+def _storable(text: str) -> str:
+    """Replace half surrogates: file names in error texts may have them, and JSON cannot."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def place(reader: NDTiffReader, row: int) -> tuple[str, int] | None:
+    """Return stack file and offset of a frame, None before the first."""
+    if row < 0:
+        return None
+    name, frame = reader.stored_frame(row)
+    return name, frame.pixels
+
+
+def id_of_summary(summary: Mapping[str, Any]) -> str:
+    """Return an id for a dataset without one: most programs put the starting time into the summary."""
+    return hashlib.sha256(json.dumps(summary, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def state_of(container: Path) -> DatasetState | None:
+    """Return the state of a dataset, None if another program wrote it."""
+    try:
+        return read_state(os.fspath(container))
+    except (FileMissing, CorruptDataset):
+        return None
+
 
 _RESTARTED = "restarted: "
 _CHECKPOINTS = {CHECKPOINT_NAME, CHECKPOINT_NAME + TEMPORARY_SUFFIX}
@@ -179,3 +317,76 @@ class ViewFolder:
             raise CannotResume(f"frame {saved.cursor - 1} was replaced")
         if saved.is_unsure:
             raise CannotResume(f"it had failed {saved.failed}")
+
+
+class SavedPoint(NamedTuple):
+    """What view.json has. waiting: pieces that were not written then; a later process writes them."""
+
+    cursor: int
+    frames_ahead: int
+    is_complete: bool
+    waiting: int
+
+
+class Checkpoints:
+    """last: the last checkpoint on the disk, None before the first; took_s: to write it. Used by one thread at a time.
+
+    `point` returns where the view is; it is asked after the view has written, as pieces written meanwhile count.
+    """
+
+    def __init__(self, files: ViewFolder) -> None:
+        self.last: SavedPoint | None = None
+        self.took_s = 0.0
+        self._files = files
+        self._thread: CheckpointThread[SavedPoint] = CheckpointThread()
+
+    def save(self, reader: NDTiffReader, view: View, point: Callable[[], SavedPoint]) -> None:
+        """Have one on the disk of where the view is. Raises StorageError."""
+        self.note(waits=True)
+        if self.last != point():
+            self.write(reader, view, point)
+
+    def write(self, reader: NDTiffReader, view: View, point: Callable[[], SavedPoint]) -> None:
+        """As `save`, also where nothing has changed."""
+        self.note(waits=True)
+        began_s = time.monotonic()
+        state = view.save()
+        current = point()
+        self._files.write(self._checkpoint(reader, current, state))
+        self.took_s = time.monotonic() - began_s
+        self.last = current
+
+    def begin(self, reader: NDTiffReader, view: View, point: Callable[[], SavedPoint]) -> None:
+        """As `save`, in another thread; `note` raises its error. Does nothing while one is being written."""
+        if self._thread.is_busy or self.last == point():
+            return
+        state, force = view.begin_save()
+        current = point()
+        checkpoint = self._checkpoint(reader, current, state)
+
+        def write() -> None:
+            began_s = time.monotonic()
+            force()
+            self._files.write(checkpoint)
+            self.took_s = time.monotonic() - began_s
+
+        self._thread.begin(write, current)
+
+    def note(self, *, waits: bool = False) -> None:
+        """Note a checkpoint that another thread has written. Raises its StorageError."""
+        self.last = self._thread.take_done(waits=waits) or self.last
+
+    def settle(self, error: Exception) -> None:
+        """Wait for one that is being written: it could replace what tells of `error`, which gets a note of its own."""
+        try:
+            self.note(waits=True)
+        except (AcqStreamError, OSError) as other:
+            error.add_note(f"and its checkpoint could not be written: {other}")
+
+    def close(self) -> None:
+        """Wait for a checkpoint that is being written. The next `begin` has a thread of its own."""
+        self._thread.close()
+        self._thread = CheckpointThread()
+
+    def _checkpoint(self, reader: NDTiffReader, point: SavedPoint, state: Mapping[str, Any]) -> Checkpoint:
+        return self._files.checkpoint(reader, point.cursor, state, is_complete=point.is_complete)

@@ -16,8 +16,8 @@ from acqstream.bench import producer
 from acqstream.client.daemon_requests import fetch_status
 from acqstream.daemon.config import DaemonConfig
 from acqstream.errors import AcquisitionFailed, WaitTimeout
-from acqstream.mirrors.chunk_plan import Budget
-from acqstream.mirrors.ready_memory import ready_bytes
+from acqstream.mirrors.mirror_plan import Budget
+from acqstream.mirrors.view_kinds import ready_bytes
 from acqstream.protocol.requests import parse_views
 from tests.live.daemon_process import free_port
 from tests.waiting import HANG_S

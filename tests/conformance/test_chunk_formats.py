@@ -21,7 +21,7 @@ from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkFormat, ChunkWriter
 from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.registry import CHUNK_FORMATS, chunk_format
-from acqstream.mirrors.local_container import open_publisher
+from acqstream.mirrors.watermark_publisher import open_publisher
 from acqstream.storage.stores.data_path import place_of
 from acqstream.storage.stores.local_store import LocalStore
 from tests.checksum_files import is_list

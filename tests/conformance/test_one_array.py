@@ -20,7 +20,7 @@ from acqstream.formats.registry import chunk_format
 from acqstream.integrity.container_proof import verify_chunks
 from acqstream.log.log import Log
 from acqstream.model.axes import AxisValue
-from acqstream.views.view_progress import ViewState
+from acqstream.views.view_run import ViewState
 from tests.conformance.frame_runs import RUNS, FrameRun, grid, without
 from tests.log import make_frames
 from tests.log.make_frames import Frame, frame_of, start_log, write_log

@@ -12,7 +12,7 @@ from acqstream.model.view_spec import ViewSpec
 from acqstream.protocol.encoding import Encoding
 from acqstream.protocol.session import Session
 from acqstream.storage.handover import map_memory
-from acqstream.views.view_progress import ViewProgress, ViewState
+from acqstream.views.view_run import ViewProgress, ViewState
 from tests.log.make_frames import MIB, frames_of, spec_of
 from tests.storage.scripted_disk import ScriptedDisk
 

@@ -32,7 +32,7 @@ from acqstream.storage.files.disk import LocalDisk
 from acqstream.storage.page_memory import PageMemory
 from acqstream.storage.platform.capabilities import has_terminate_signal
 from acqstream.views.checkpoint import CHECKPOINT_NAME, Checkpoint, mark_begun, read_checkpoint, view_folder
-from acqstream.views.view_progress import ViewState
+from acqstream.views.view_run import ViewState
 from tests.log.make_frames import frames_of, start_log, write_log
 from tests.views.pyramid_cases import finish, pyramid_of, tiles_of, write_tiled
 from tests.views.view_sums import sums_of

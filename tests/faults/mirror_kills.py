@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 import acqstream
-from acqstream.mirrors.view_maker import view_maker
+from acqstream.mirrors.view_worker import view_maker
 from acqstream.model.view_spec import ViewSpec
 from acqstream.views.checkpoint import view_folder
-from acqstream.views.view import ViewRun
+from acqstream.views.view_run import ViewRun
 from tests.faults.comparison import check_end
 from tests.faults.fault_result import FaultResult, Try, repeat
 from tests.faults.frame_plan import StackPlan

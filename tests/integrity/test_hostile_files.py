@@ -22,7 +22,7 @@ from acqstream.integrity.verify import verify
 from acqstream.log.journal import HEADER_BYTES, JOURNAL_NAME
 from acqstream.log.journal_file import read_journal
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, read_receipt, read_state
-from acqstream.mirrors.container import NOTE_NAME, read_note
+from acqstream.mirrors.mirror_container import NOTE_NAME, read_note
 from acqstream.storage.files.read_file import ReadFile
 from acqstream.views.checkpoint import CHECKPOINT_NAME, Checkpoint, read_checkpoint
 from tests.log.crashed import crash

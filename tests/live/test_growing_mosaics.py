@@ -16,7 +16,7 @@ import acqstream
 from acqstream.cli.output import ExitCode
 from acqstream.client.daemon_requests import fetch_status
 from acqstream.client.run import Run
-from acqstream.mirrors.dataset_end import wait_for_end
+from acqstream.mirrors.run_end import wait_for_end
 from acqstream.simulate import pattern
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import unstalled

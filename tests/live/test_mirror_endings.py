@@ -21,8 +21,7 @@ from acqstream.cli.output import ExitCode
 from acqstream.client.daemon_requests import fetch_status
 from acqstream.client.run import Run
 from acqstream.integrity.verify import verify
-from acqstream.mirrors.dataset_end import DatasetEnd, wait_for_end
-from acqstream.mirrors.mirror_results import mirror_results
+from acqstream.mirrors.run_end import DatasetEnd, mirror_results, wait_for_end
 from tests.live.daemon_process import DaemonProcess
 from tests.live.mirror_pair import mirror
 from tests.live.stored import harmful, image_of, unstalled

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from acqstream.views.view import ViewRun
+from acqstream.views.view_run import ViewRun
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import frames_at, places_of, run_of
 

@@ -13,11 +13,11 @@ import tensorstore
 from numpy.typing import NDArray
 
 from acqstream.mirrors.view_kinds import folder_of
-from acqstream.mirrors.view_maker import view_maker
+from acqstream.mirrors.view_worker import view_maker
 from acqstream.model.acquisition_spec import AxisSpec
 from acqstream.model.view_spec import ViewSpec
 from acqstream.views.checkpoint import view_folder
-from acqstream.views.view import ViewRun
+from acqstream.views.view_run import ViewRun
 from tests.log.make_frames import Axes, Frame, frame_of
 from tests.storage.unforced_disk import UnforcedDisk
 

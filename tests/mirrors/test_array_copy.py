@@ -16,9 +16,8 @@ from acqstream.cli.main import main
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.registry import chunk_format, find_format
 from acqstream.mirrors import array_copy
-from acqstream.mirrors.array_copy import compare_copy, copy_array
-from acqstream.mirrors.array_planes import ArrayPlanes
-from acqstream.mirrors.chunk_plan import Budget
+from acqstream.mirrors.array_copy import ArrayPlanes, compare_copy, copy_array
+from acqstream.mirrors.mirror_plan import Budget
 from acqstream.storage.stores.data_path import place_of
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
 

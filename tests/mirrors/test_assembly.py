@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.chunk_layout import Encoded
 from acqstream.mirrors.assembly import Assembly
-from acqstream.mirrors.slab_buffers import SlabBuffers
+from acqstream.mirrors.slab import SlabBuffers
 from acqstream.mirrors.slab_grid import slab_grids
-from acqstream.mirrors.workers import Workers
+from acqstream.mirrors.slab_tasks import Workers
 from tests.waiting import HANG_S
 
 AXES = ("time", "z", "y", "x")

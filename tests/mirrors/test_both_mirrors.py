@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from acqstream.views import view as views
-from acqstream.views.view import ViewRun
+from acqstream.views import view_run as views
+from acqstream.views.view_run import ViewRun
 from tests.checksum_files import is_list
 from tests.log.make_frames import start_log, write_log
 from tests.mirrors.mirror_cases import (

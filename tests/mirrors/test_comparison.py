@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from acqstream.mirrors.comparison import Comparison, compare
-from acqstream.views.view import ViewRun
+from acqstream.views.view_run import ViewRun
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import PLAIN, finish, frames_at, places_of, run_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.mirrors.cut import Cut
+from acqstream.mirrors.slab_grid import Cut
 
 
 @given(st.integers(1, 90), st.integers(1, 40), st.integers(1, 40))

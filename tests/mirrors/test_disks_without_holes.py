@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from acqstream.errors import ConfigError
-from acqstream.views.view_progress import ViewState
+from acqstream.views.view_run import ViewState
 from tests.faults.loop_disk import LoopDisk, why_not
 from tests.log.make_frames import start_log, write_log
 from tests.mirrors.mirror_cases import declared, finish, frames_at, places_of, run_of

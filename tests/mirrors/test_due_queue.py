@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from acqstream.mirrors.due_queue import DueQueue
+from acqstream.mirrors.view_worker import DueQueue
 from tests.waiting import HANG_S, until
 
 

@@ -16,7 +16,7 @@ from acqstream.errors import AcqStreamError, DatasetError
 from acqstream.formats.ndtiff.folders import container_of
 from acqstream.formats.registry import chunk_format, chunk_format_names
 from acqstream.mirrors.comparison import compare
-from acqstream.views.view_progress import ViewState
+from acqstream.views.view_run import ViewState
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import finish, frames_at, places_of, run_of
 

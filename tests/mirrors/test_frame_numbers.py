@@ -11,7 +11,7 @@ import pytest
 
 from acqstream.formats.hsds.reference_layout import COLUMN_UNITS
 from acqstream.formats.ndtiff.reader import open_readers
-from acqstream.mirrors.frame_numbers import choose_numbers, read_numbers
+from acqstream.mirrors.row_table import choose_numbers, read_numbers
 from tests.dataset.test_own_plans import write
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
 from tests.log.make_frames import frame_of, write_log

@@ -12,7 +12,7 @@ import pytest
 
 import acqstream
 from acqstream.mirrors.comparison import compare
-from acqstream.views.view_progress import ViewState
+from acqstream.views.view_run import ViewState
 from tests.checksum_files import other_files
 from tests.mirrors.golden_mirrors import FRAMES, SAVED, SETTINGS
 from tests.mirrors.mirror_cases import finish, run_of

@@ -17,7 +17,7 @@ import acqstream
 from acqstream.errors import ConfigError
 from acqstream.log.log import Log
 from acqstream.model.acquisition_spec import AxisSpec
-from acqstream.views.view import ViewRun
+from acqstream.views.view_run import ViewRun
 from tests.log.make_frames import Axes, Frame, start_log, write_log
 from tests.mirrors.mirror_cases import array_of, declared, finish, frames_at, places_of, run_of
 from tests.waiting import until

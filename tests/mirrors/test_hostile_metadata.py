@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.views.view_progress import ViewState
+from acqstream.views.view_run import ViewState
 from tests.log.make_frames import Axes, frame_of, write_log
 from tests.mirrors.mirror_cases import finish, run_of
 

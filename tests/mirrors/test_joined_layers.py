@@ -16,15 +16,15 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError
 from acqstream.formats.registry import chunk_format
 from acqstream.mirrors import mirror_tasks
-from acqstream.mirrors.chunk_plan import Budget, ChunkPlan, plan_spec_chunks
 from acqstream.mirrors.comparison import compare
-from acqstream.mirrors.slab_buffers import SlabBuffers
+from acqstream.mirrors.mirror_plan import Budget, ChunkPlan, plan_spec_chunks
+from acqstream.mirrors.slab import SlabBuffers
 from acqstream.mirrors.task_runner import TaskRunner
 from acqstream.storage.files.read_file import BLOCK_BYTES
 from acqstream.storage.memory_reserve import MemoryReserve
 from acqstream.storage.page_memory import PageMemory
 from acqstream.storage.platform.capabilities import gathers_writes
-from acqstream.views import view as views
+from acqstream.views import view_run as views
 from acqstream.views.checkpoint import CHECKPOINT_NAME
 from tests.log.make_frames import Frame, write_log
 from tests.mirrors.mirror_cases import array_of, declared, finish, frames_at, places_of, run_of, shuffled

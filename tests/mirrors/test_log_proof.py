@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from acqstream.cli.main import main
-from acqstream.mirrors.log_proof import LogProof, prove_by_log
+from acqstream.mirrors.comparison import LogProof, prove_by_log
 from acqstream.views.checkpoint import read_checkpoint, write_checkpoint
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import PLAIN, finish, frames_at, places_of, run_of

@@ -11,12 +11,11 @@ import pytest
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError
 from acqstream.formats.registry import chunk_format
-from acqstream.mirrors.chunk_plan import Budget, plan_chunks, plan_request, plan_spec_chunks
 from acqstream.mirrors.level_extents import LevelExtents
-from acqstream.mirrors.level_reduction import LevelReduction
-from acqstream.mirrors.memory_need import reduction_bytes
+from acqstream.mirrors.mirror_plan import Budget, plan_chunks, plan_request, plan_spec_chunks, reduction_bytes
 from acqstream.mirrors.slab import SlabBuffer
 from acqstream.mirrors.slab_grid import slab_grids
+from acqstream.mirrors.slab_tasks import LevelReduction
 
 DEEP = {"chunks": [64, 64, 64], "levels": 4, "shards": {"preshift_bits": 9, "minishard_bits": 0}}
 """A shard has 8 x 8 x 8 chunks of 64 x 64 x 64 items."""

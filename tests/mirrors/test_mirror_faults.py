@@ -18,8 +18,8 @@ from acqstream.errors import StorageError
 from acqstream.mirrors import mirror_view
 from acqstream.mirrors.comparison import compare
 from acqstream.mirrors.mirror_view import MirrorView
-from acqstream.mirrors.workers import QUEUED_TASKS, Workers
-from acqstream.views.view_progress import ViewState
+from acqstream.mirrors.slab_tasks import QUEUED_TASKS, Workers
+from acqstream.views.view_run import ViewState
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import PLAIN, check_plain, finish, frames_at, places_of, run_of
 from tests.storage.scripted_disk import ScriptedDisk
@@ -273,8 +273,8 @@ IN_PLACE: list[tuple[dict[str, Any], str, int]] = [  # and the sync that fails; 
 def test_a_disk_that_is_full_at_a_sync_costs_no_chunk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], file: str, nth: int
 ) -> None:
-    monkeypatch.setattr("acqstream.views.view.FULL_POLL_S", 0.001)
-    monkeypatch.setattr("acqstream.views.view.CHECKPOINT_INTERVAL_S", 0.0)
+    monkeypatch.setattr("acqstream.views.view_run.FULL_POLL_S", 0.001)
+    monkeypatch.setattr("acqstream.views.view_run.CHECKPOINT_INTERVAL_S", 0.0)
     frames = frames_at(places_of(("z",), {"z": 70}))
     write_log(tmp_path / "cells", frames)
     disk = ForgetfulDisk(file, nth)

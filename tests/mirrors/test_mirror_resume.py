@@ -16,20 +16,23 @@ from acqstream.formats.wkw import layout
 from acqstream.formats.wkw.header import HEADER_BYTES
 from acqstream.log.log import Log
 from acqstream.log.state_file import read_state
-from acqstream.mirrors.assembly import Assembly
+from acqstream.mirrors.assembly import Assembly, SavedMirror
 from acqstream.mirrors.comparison import compare
-from acqstream.mirrors.container import NOTE_NAME, MirrorNote, read_note, remove_container, write_note
-from acqstream.mirrors.own_container import OwnContainer
-from acqstream.mirrors.process_pool import ProcessPool
-from acqstream.mirrors.saved_mirror import SavedMirror
-from acqstream.mirrors.task_runner import TaskRunner
+from acqstream.mirrors.mirror_container import (
+    NOTE_NAME,
+    MirrorNote,
+    OwnContainer,
+    read_note,
+    remove_container,
+    write_note,
+)
+from acqstream.mirrors.task_runner import ProcessPool, TaskRunner
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.storage.files.disk import LocalDisk
 from acqstream.views.base import ViewSource
 from acqstream.views.checkpoint import CHECKPOINT_NAME, mark_begun
-from acqstream.views.view import ViewRun
 from acqstream.views.view_folder import ViewFolder
-from acqstream.views.view_progress import ViewState
+from acqstream.views.view_run import ViewRun, ViewState
 from tests.host_system import make_link
 from tests.log.make_frames import memory_of, start_log, write_log
 from tests.mirrors.mirror_cases import PLAIN, check_plain, finish, frames_at, places_of, run_of

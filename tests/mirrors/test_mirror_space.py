@@ -20,7 +20,7 @@ from acqstream.description.stage import StageAffine
 from acqstream.mirrors import mirror_tasks, mirror_view
 from acqstream.mirrors.task_runner import TaskRunner
 from acqstream.model.acquisition_spec import AxisSpec
-from acqstream.views.view import ViewRun
+from acqstream.views.view_run import ViewRun
 from tests.log.make_frames import Axes, Frame, frame_of, start_log, write_log
 from tests.mirrors.mirror_cases import finish, places_of, run_of
 from tests.mirrors.test_foreign_datasets import GOLDEN, SETS, dataset_in

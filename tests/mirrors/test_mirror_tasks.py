@@ -15,13 +15,12 @@ import pytest
 
 import acqstream
 from acqstream.errors import DatasetError, DiskFull, StorageError
-from acqstream.mirrors import mirror_task, mirror_tasks, task_runner
+from acqstream.mirrors import mirror_tasks, task_runner
 from acqstream.mirrors.comparison import compare
 from acqstream.mirrors.task_runner import TaskRunner
 from acqstream.storage.files.atomic_file import TEMPORARY_SUFFIX
 from acqstream.storage.files.folder_tree import OwnNamesDisk
-from acqstream.views.view import ViewRun
-from acqstream.views.view_progress import ViewState
+from acqstream.views.view_run import ViewRun, ViewState
 from tests import windows_like
 from tests.checksum_files import is_list
 from tests.log.make_frames import start_log, write_log
@@ -119,7 +118,7 @@ def test_killed_at_random_moments_it_ends_the_same(
     tmp_path: Path, runner: TaskRunner, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr("acqstream.views.view.CHECKPOINT_INTERVAL_S", 0.0)
+    monkeypatch.setattr("acqstream.views.view_run.CHECKPOINT_INTERVAL_S", 0.0)
     monkeypatch.setattr(mirror_tasks, "POLL_S", 0.01)
     frames = frames_at(shuffled(places_of(("time", "position", "z"), SIZES), seed))
     write_log(tmp_path / "cells", frames)
@@ -224,7 +223,7 @@ def test_a_full_disk_is_waited_for(tmp_path: Path, runner: TaskRunner, monkeypat
     write_log(tmp_path / "cells", frames)
     full = StorageError.wrap(OSError(errno.ENOSPC, "No space left on device"), "a block", "cannot write")
     assert isinstance(full, DiskFull)
-    make, left = mirror_task.run_task, [3]
+    make, left = mirror_tasks.run_task, [3]
 
     def make_or_raise(one: Any) -> Any:
         left[0] -= 1
@@ -233,7 +232,7 @@ def test_a_full_disk_is_waited_for(tmp_path: Path, runner: TaskRunner, monkeypat
         return make(one)
 
     monkeypatch.setattr(mirror_tasks, "run_task", make_or_raise)
-    monkeypatch.setattr("acqstream.views.view.FULL_POLL_S", 0.001)
+    monkeypatch.setattr("acqstream.views.view_run.FULL_POLL_S", 0.001)
     run = run_of(tmp_path / "cells", BLOCKS, runner=runner)
     was_held = False
     while run.step() is not None:

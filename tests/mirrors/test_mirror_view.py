@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from acqstream.errors import ConfigError, DatasetError
-from acqstream.views import view as views
-from acqstream.views.view import ViewRun
-from acqstream.views.view_progress import ViewState
+from acqstream.views import view_run as views
+from acqstream.views.view_run import ViewRun, ViewState
 from tests import windows_like
 from tests.host_system import make_link
 from tests.log.make_frames import Axes, Frame, frame_of, start_log, write_log

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.mirrors.mosaic_growth import MosaicGrowth
+from acqstream.mirrors.growth import MosaicGrowth
 from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
 
 TILE, ROWS, COLUMNS = 6, 3, 2

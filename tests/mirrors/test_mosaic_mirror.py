@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 import acqstream
 from acqstream.errors import DatasetError
-from acqstream.mirrors import chunk_plan
+from acqstream.mirrors import mirror_plan
 from acqstream.mirrors.comparison import compare
-from acqstream.mirrors.memory_need import MemoryNeed, memory_need
+from acqstream.mirrors.mirror_plan import MemoryNeed, memory_need
 from acqstream.mirrors.slab_grid import SlabGrid
 from acqstream.model.acquisition_spec import AxisSpec, TileSpec
-from acqstream.views.view_progress import ViewState
+from acqstream.views.view_run import ViewState
 from tests.log.make_frames import Frame, frame_of, start_log, write_log
 from tests.mirrors.mirror_cases import finish, frames_at, halved, places_of, run_of, shuffled
 from tests.waiting import until
@@ -94,7 +94,7 @@ def take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def least(grids: Sequence[SlabGrid], *given: Any, **more: Any) -> MemoryNeed:
         return dataclasses.replace(memory_need(grids, *given, **more), slabs=grids[0].slabs_of_frame)
 
-    monkeypatch.setattr(chunk_plan, "memory_need", least)
+    monkeypatch.setattr(mirror_plan, "memory_need", least)
 
 
 @pytest.mark.parametrize("memory", ["much", "little"])

@@ -18,11 +18,9 @@ import acqstream
 from acqstream.errors import CorruptDataset
 from acqstream.mirrors.comparison import compare
 from acqstream.mirrors.mirror_view import MirrorView
-from acqstream.mirrors.process_pool import ProcessPool
-from acqstream.mirrors.task_runner import TaskRunner
-from acqstream.views import view as views
-from acqstream.views.view import ViewRun
-from acqstream.views.view_progress import ViewState
+from acqstream.mirrors.task_runner import ProcessPool, TaskRunner
+from acqstream.views import view_run as views
+from acqstream.views.view_run import ViewRun, ViewState
 from tests.checksum_files import other_files
 from tests.host_system import allocated_bytes
 from tests.log.make_frames import Frame, start_log, write_log

@@ -14,8 +14,7 @@ import acqstream
 from acqstream.errors import DatasetError
 from acqstream.formats.ome_zarr.foreign import open_foreign
 from acqstream.storage.stores.data_path import place_of
-from acqstream.views.view import ViewRun
-from acqstream.views.view_progress import ViewState
+from acqstream.views.view_run import ViewRun, ViewState
 from tests.log.make_frames import Frame, start_log, write_log
 from tests.mirrors.mirror_cases import declared, finish, frames_at, places_of, run_of, shuffled
 

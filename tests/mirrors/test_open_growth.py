@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.mirrors.open_growth import OpenIndexGrowth, RectangleGrowth
+from acqstream.mirrors.growth import OpenIndexGrowth, RectangleGrowth
 from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
 
 TILE = 6

@@ -16,12 +16,11 @@ from acqstream.formats.hsds.layout import NOTE_NAME, parse_note
 from acqstream.formats.hsds.metadata import BUCKET, level_id
 from acqstream.log.log import Log
 from acqstream.mirrors.comparison import compare
-from acqstream.mirrors.container import read_note
-from acqstream.mirrors.mirror_results import mirror_results
+from acqstream.mirrors.mirror_container import read_note
+from acqstream.mirrors.run_end import mirror_results
 from acqstream.model.acquisition_spec import AxisSpec, TileSpec
 from acqstream.views.checkpoint import read_checkpoint
-from acqstream.views.view import ViewRun
-from acqstream.views.view_progress import ViewState
+from acqstream.views.view_run import ViewRun, ViewState
 from tests.log.make_frames import Frame, start_log
 from tests.mirrors.mirror_cases import finish, frames_at, halved, run_of, shuffled
 from tests.mirrors.test_mosaic_mirror import container_of, take_little_memory, take_small_shards

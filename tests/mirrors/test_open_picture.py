@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from acqstream.formats.registry import chunk_format
-from acqstream.mirrors.chunk_plan import Budget, ChunkPlan, plan_chunks, plan_request
+from acqstream.mirrors.mirror_plan import Budget, ChunkPlan, plan_chunks, plan_request
 from acqstream.mirrors.slab_grid import frame_bytes
 
 WIDE = Budget.of(100_000, threads=2)

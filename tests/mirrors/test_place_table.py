@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.mirrors import place_table
-from acqstream.mirrors.place_table import NO_ROW, IndexCount, PlaceTable
-from acqstream.mirrors.table_grid import TableGrid
+from acqstream.mirrors import row_table
+from acqstream.mirrors.row_table import NO_ROW, IndexCount, PlaceTable, TableGrid
 
 GRIDS = [
     TableGrid(("time",), (0,), (4,), 0),
@@ -40,7 +39,7 @@ def shown(grid: TableGrid, table: PlaceTable, placed: Placed) -> Placed:
 @given(st.data())
 def test_the_latest_row_of_each_place(data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(place_table, "MAX_CHUNKS", data.draw(st.sampled_from([1, 3, 1000])))
+        patch.setattr(row_table, "MAX_CHUNKS", data.draw(st.sampled_from([1, 3, 1000])))
         grid = data.draw(st.sampled_from(GRIDS))
         place = st.tuples(*(st.integers(0, 8) for _ in grid.axes))
         placed: Placed = {}
@@ -76,8 +75,8 @@ def test_an_earlier_process_left_some_chunks_unstored() -> None:
 
 
 def test_it_asks_for_storing_before_it_forgets_what_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place_table, "MAX_CHUNKS", 2)
-    monkeypatch.setattr(place_table, "MAX_CHANGED", 3)
+    monkeypatch.setattr(row_table, "MAX_CHUNKS", 2)
+    monkeypatch.setattr(row_table, "MAX_CHANGED", 3)
     table = table_of(GRIDS[0], {})
     for row in range(3):
         assert not table.is_full

@@ -13,7 +13,7 @@ import acqstream
 from acqstream.errors import ConfigError
 from acqstream.formats import registry
 from acqstream.mirrors.comparison import compare
-from acqstream.mirrors.view_maker import view_maker
+from acqstream.mirrors.view_worker import view_maker
 from acqstream.model.view_spec import ViewSpec
 from tests.log.make_frames import start_log, write_log
 from tests.mirrors.mirror_cases import array_of, finish, frames_at, places_of, run_of

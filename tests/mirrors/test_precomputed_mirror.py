@@ -18,7 +18,7 @@ from acqstream.formats.precomputed.metadata import NOTE_NAME
 from acqstream.log.log import Log
 from acqstream.mirrors.comparison import compare
 from acqstream.storage.stores.local_store import LocalStore
-from acqstream.views.view_progress import ViewState
+from acqstream.views.view_run import ViewState
 from tests.log.make_frames import Axes, Frame, start_log
 from tests.mirrors.mirror_cases import array_of, finish, frames_at, halved, places_of, run_of
 from tests.waiting import until

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from acqstream.mirrors.process_pool import ProcessPool, is_stopped
+from acqstream.mirrors.task_runner import ProcessPool, is_stopped
 from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout_s(120)]

@@ -17,8 +17,7 @@ import psutil
 import pytest
 
 from acqstream.mirrors import mirror_tasks
-from acqstream.mirrors.process_pool import ProcessPool
-from acqstream.mirrors.task_runner import TaskRunner
+from acqstream.mirrors.task_runner import ProcessPool, TaskRunner
 from tests.log.make_frames import Frame, write_log
 from tests.mirrors.mirror_cases import check_plain, finish, frames_at, places_of, run_of
 from tests.waiting import until

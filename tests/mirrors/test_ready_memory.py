@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from acqstream.errors import ConfigError, DatasetError
-from acqstream.mirrors import ready_memory
-from acqstream.mirrors.chunk_plan import Budget, options_of, plan_chunks, plan_request
-from acqstream.mirrors.ready_memory import UNKNOWN_BYTES, mirror_bytes, ready_bytes
-from acqstream.mirrors.slab_buffers import SlabBuffers
-from acqstream.mirrors.view_kinds import mirror_format
+from acqstream.mirrors import view_kinds
+from acqstream.mirrors.mirror_plan import Budget, options_of, plan_chunks, plan_request
+from acqstream.mirrors.slab import SlabBuffers
+from acqstream.mirrors.view_kinds import UNKNOWN_BYTES, mirror_bytes, mirror_format, ready_bytes
 from acqstream.mirrors.view_worker import HEADS_BYTES
 from acqstream.model.view_spec import ViewSpec
 from acqstream.protocol.requests import parse_views
@@ -82,7 +81,7 @@ def test_a_format_that_cannot_plan_such_frames_does_no_harm(
     def plan_nothing(*given: object) -> None:
         raise error("only pictures of 8 bit")
 
-    monkeypatch.setattr(ready_memory, "plan_chunks", plan_nothing)
+    monkeypatch.setattr(view_kinds, "plan_chunks", plan_nothing)
     assert ready_bytes(views("n5"), BUDGET, 64 * GIB) == UNKNOWN_BYTES
 
 
@@ -90,11 +89,11 @@ def test_a_format_that_cannot_plan_such_frames_does_no_harm(
 def test_so_many_slabs_fit_into_it(mirror: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """None is taken of the system while they are all in use, also behind heads of 16 bytes."""
     frame = {"shape": [256, 256], "dtype": "uint16"}
-    monkeypatch.setattr(ready_memory, "_REQUEST", {**ready_memory._REQUEST, "frame": frame})
+    monkeypatch.setattr(view_kinds, "_REQUEST", {**view_kinds._REQUEST, "frame": frame})
     (spec,) = views(mirror)
     budget = Budget.of(600, threads=3)
     found = mirror_format(spec)
-    array = plan_request(ready_memory._REQUEST)
+    array = plan_request(view_kinds._REQUEST)
     assert array is not None
     plan = plan_chunks(found, options_of(found, spec.mirror_settings), array, {}, budget)
     memory = MemoryReserve()

@@ -16,13 +16,12 @@ import acqstream
 from acqstream.bench.reading import write_large_index
 from acqstream.errors import ConfigError, CorruptDataset, DatasetError, UnsupportedFeature
 from acqstream.formats.ndtiff.reader import NDTiffReader
-from acqstream.mirrors import open_references, place_table, table_grid
+from acqstream.mirrors import reference_view, row_table
 from acqstream.mirrors.comparison import compare
 from acqstream.mirrors.view_kinds import check_request
-from acqstream.mirrors.view_maker import view_maker
+from acqstream.mirrors.view_worker import view_maker
 from acqstream.model.view_spec import ViewSpec
-from acqstream.views.view import ViewRun
-from acqstream.views.view_progress import ViewState
+from acqstream.views.view_run import ViewRun, ViewState
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
 from tests.log.make_frames import LEAST_LIMIT_BYTES, Frame, frame_of, start_log, write_log
 from tests.mirrors.mirror_cases import finish, frames_at, places_of, run_of, shuffled
@@ -89,7 +88,7 @@ def test_the_array_is_that_of_the_dataset(tmp_path: Path, frames: Sequence[Frame
 
 
 def test_frames_in_many_stacks_and_many_table_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_grid, "MAX_ENTRIES", 4)
+    monkeypatch.setattr(row_table, "MAX_ENTRIES", 4)
     frames = frames_at(places_of(("time", "z"), {"time": 9, "z": 3}), (600, 500))
     write_log(tmp_path / "cells", frames, limit=LEAST_LIMIT_BYTES)
     run = finish(mirror(tmp_path / "cells"))
@@ -100,7 +99,7 @@ def test_frames_in_many_stacks_and_many_table_chunks(tmp_path: Path, monkeypatch
 
 def test_table_chunks_without_any_frame_name_a_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server takes the stack of a missing frame, too."""
-    monkeypatch.setattr(table_grid, "MAX_ENTRIES", 2)
+    monkeypatch.setattr(row_table, "MAX_ENTRIES", 2)
     write_log(tmp_path / "cells", frames_at([{"time": t} for t in (0, 1, 2, 9)]))
     finish(mirror(tmp_path / "cells"))
     served = Served(container_of(tmp_path / "cells"))
@@ -161,9 +160,9 @@ def test_metadata_that_cannot_be_read_are_missing_numbers(tmp_path: Path) -> Non
 
 def test_a_resumed_one_writes_the_same_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed after every few steps, at checkpoints of different ages."""
-    monkeypatch.setattr(table_grid, "MAX_ENTRIES", 4)
-    monkeypatch.setattr(open_references, "MAX_ROWS", 3)
-    monkeypatch.setattr(open_references, "ANNOUNCE_S", 0.0)
+    monkeypatch.setattr(row_table, "MAX_ENTRIES", 4)
+    monkeypatch.setattr(reference_view, "MAX_ROWS", 3)
+    monkeypatch.setattr(reference_view, "ANNOUNCE_S", 0.0)
     frames = frames_at([*TIME_Z, *TIME_Z[:5]])
     write_log(tmp_path / "cells", frames, replace_duplicates=True)
     for number in range(60):
@@ -217,8 +216,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(open_references, "time", clock)
-    monkeypatch.setattr("acqstream.views.view.time", clock)
+    monkeypatch.setattr(reference_view, "time", clock)
+    monkeypatch.setattr("acqstream.views.view_run.time", clock)
     return clock
 
 
@@ -242,7 +241,7 @@ def test_an_incomplete_table_chunk_is_published_after_a_while(tmp_path: Path, cl
         put(3)
         served = Served(container_of(tmp_path / "cells"))
         assert served.shape() == [0, 21, 26]
-        clock.now_s += open_references.PARTIAL_S - 1
+        clock.now_s += reference_view.PARTIAL_S - 1
         step_until_idle(run)
         assert served.shape() == [0, 21, 26]
         clock.now_s += 1
@@ -250,10 +249,10 @@ def test_an_incomplete_table_chunk_is_published_after_a_while(tmp_path: Path, cl
         assert served.shape() == [3, 21, 26]
         assert served.read("level 0")[2].any()
         put(2)
-        clock.now_s += open_references.PARTIAL_S
+        clock.now_s += reference_view.PARTIAL_S
         step_until_idle(run)
         assert served.shape() == [3, 21, 26]  # the chunk is written again; a server may have the old one
-        clock.now_s += open_references.SETTLE_S
+        clock.now_s += reference_view.SETTLE_S
         step_until_idle(run)
         assert served.shape() == [5, 21, 26]
         assert served.read("level 0")[4].any()
@@ -280,7 +279,7 @@ def test_a_space_that_changes_with_each_frame_delays_no_frame(tmp_path: Path, cl
 def test_complete_table_chunks_are_published_at_once(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_grid, "MAX_ENTRIES", 4)
+    monkeypatch.setattr(row_table, "MAX_ENTRIES", 4)
     places = places_of(("time", "z"), {"time": 6, "z": 2})
     with start_log(tmp_path / "cells") as log:
         run = mirror(tmp_path / "cells")
@@ -288,7 +287,7 @@ def test_complete_table_chunks_are_published_at_once(
         for frame in frames_at(places):
             log.append(frame.header, frame.image)
             until(lambda: log.cursors().published == log.received, "published")
-            clock.now_s += open_references.ANNOUNCE_S
+            clock.now_s += reference_view.ANNOUNCE_S
             step_until_idle(run)
             served = Served(container_of(tmp_path / "cells"))
             shapes.append(served.shape()[0])
@@ -302,8 +301,8 @@ def test_complete_table_chunks_are_published_at_once(
 
 
 def test_late_frames_of_published_chunks(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_grid, "MAX_ENTRIES", 2)
-    monkeypatch.setattr(place_table, "MAX_CHUNKS", 1)
+    monkeypatch.setattr(row_table, "MAX_ENTRIES", 2)
+    monkeypatch.setattr(row_table, "MAX_CHUNKS", 1)
     places: list[dict[str, Any]] = [{"time": t} for t in (0, 1, 3, 4, 5, 6, 2)]
     frames = frames_at(places)
     with start_log(tmp_path / "cells") as log:
@@ -320,7 +319,7 @@ def test_late_frames_of_published_chunks(tmp_path: Path, clock: Clock, monkeypat
         assert not served.read("level 0")[2].any()
         log.append(frames[6].header, frames[6].image)
         until(lambda: log.cursors().published == log.received, "published")
-        clock.now_s += open_references.PARTIAL_S
+        clock.now_s += reference_view.PARTIAL_S
         step_until_idle(run)
         assert served.read("level 0")[2].any()
         assert served.read("level 0")[3].any()
@@ -427,7 +426,7 @@ def test_without_links_the_folder_above_is_served(tmp_path: Path, monkeypatch: p
 
     disk = ScriptedDisk()
     if reason == "system":
-        monkeypatch.setattr("acqstream.mirrors.stack_links.has_folder_links", lambda: False)
+        monkeypatch.setattr("acqstream.mirrors.reference_writer.has_folder_links", lambda: False)
     else:
         disk.fail("link_folder", code=1, for_good=True)
     write_log(tmp_path / "cells", frames_at(TIME_Z))

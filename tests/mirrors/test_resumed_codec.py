@@ -13,9 +13,8 @@ import acqstream
 from acqstream.codecs import blosc
 from acqstream.mirrors.view_kinds import folder_of
 from acqstream.model.view_spec import ViewSpec
-from acqstream.views import view as views
-from acqstream.views.view import ViewRun
-from acqstream.views.view_progress import ViewState
+from acqstream.views import view_run as views
+from acqstream.views.view_run import ViewRun, ViewState
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import array_of, finish, frames_at, places_of, run_of
 from tests.waiting import until

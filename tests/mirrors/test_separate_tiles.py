@@ -14,11 +14,11 @@ import pytest
 
 import acqstream
 from acqstream.errors import ConfigError, DatasetError
-from acqstream.mirrors.chunk_plan import has_separate_tiles
 from acqstream.mirrors.comparison import compare
-from acqstream.mirrors.container import read_note
+from acqstream.mirrors.mirror_container import read_note
+from acqstream.mirrors.mirror_plan import has_separate_tiles
 from acqstream.model.acquisition_spec import AxisSpec, TileSpec
-from acqstream.views.view_progress import ViewState
+from acqstream.views.view_run import ViewState
 from tests.log.make_frames import Axes, Frame, frame_of, start_log, write_log
 from tests.mirrors.mirror_cases import finish, run_of
 from tests.waiting import until

@@ -19,9 +19,9 @@ from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.chunk_layout import Encoded
 from acqstream.formats.registry import chunk_format
 from acqstream.mirrors.assembly import Assembly
-from acqstream.mirrors.slab_buffers import SlabBuffers
+from acqstream.mirrors.slab import SlabBuffers
 from acqstream.mirrors.slab_grid import slab_grids
-from acqstream.mirrors.workers import Workers
+from acqstream.mirrors.slab_tasks import Workers
 from acqstream.storage.memory_reserve import VIEW_MEMORY, MemoryReserve
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import finish, frames_at, places_of, run_of

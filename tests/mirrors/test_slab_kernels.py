@@ -16,10 +16,10 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.grid import kernels
 from acqstream.grid.block_sizes import reduced_size
 from acqstream.mirrors.level_extents import LevelExtents
-from acqstream.mirrors.level_reduction import LevelReduction
 from acqstream.mirrors.slab import ByteOrder, Slab, SlabBuffer
 from acqstream.mirrors.slab_comparison import StoredChunk, StoredSlab
 from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
+from acqstream.mirrors.slab_tasks import LevelReduction
 from acqstream.model.axes import PICTURE_AXES
 
 pytestmark = pytest.mark.skipif(kernels.compiled is None, reason=f"no compiled kernels: {kernels.reason}")

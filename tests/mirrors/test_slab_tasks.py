@@ -16,11 +16,9 @@ from acqstream.errors import DiskFull
 from acqstream.formats.chunk_layout import Encoded
 from acqstream.mirrors import slab_tasks
 from acqstream.mirrors.level_extents import LevelExtents
-from acqstream.mirrors.level_reduction import LevelReduction
 from acqstream.mirrors.slab import Slab, SlabBuffer
 from acqstream.mirrors.slab_grid import slab_grids
-from acqstream.mirrors.slab_tasks import SlabTasks
-from acqstream.mirrors.workers import Workers
+from acqstream.mirrors.slab_tasks import LevelReduction, SlabTasks, Workers
 from tests.waiting import HANG_S, until
 
 GRIDS = slab_grids([ArraySpec(axes=("z", "y", "x"), shape=(9, 4, 4), dtype=np.dtype("uint16"), chunk_shape=(1, 4, 4))])

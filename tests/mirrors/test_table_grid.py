@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.mirrors.table_grid import MAX_ENTRIES, table_grid
+from acqstream.mirrors.row_table import MAX_ENTRIES, table_grid
 
 
 def spec_of(**sizes: int) -> ArraySpec:

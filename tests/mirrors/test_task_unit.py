@@ -10,8 +10,8 @@ import pytest
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.registry import chunk_format
+from acqstream.mirrors.mirror_tasks import joined_runs, runs_of, subtract_runs, unit_depth, unit_of
 from acqstream.mirrors.slab_grid import slab_grids
-from acqstream.mirrors.task_unit import joined_runs, runs_of, subtract_runs, unit_depth, unit_of
 
 
 @pytest.mark.parametrize(

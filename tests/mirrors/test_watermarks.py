@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acqstream.formats.watermark_layout import ChunkPlace
-from acqstream.mirrors.watermarks import Watermarks
+from acqstream.mirrors.watermark_publisher import Watermarks
 
 FIRST = (0, 0)  # level and layer
 

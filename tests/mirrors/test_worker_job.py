@@ -8,8 +8,7 @@ import pytest
 
 from acqstream.mirrors.view_worker import REPORT_INTERVAL_S, WorkerJob
 from acqstream.views.null_view import NullView
-from acqstream.views.view import ViewRun
-from acqstream.views.view_progress import ViewState
+from acqstream.views.view_run import ViewRun, ViewState
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from acqstream.views.view import ViewRun
+from acqstream.views.view_run import ViewRun
 from tests.dataset.web_server import serving
 from tests.log.make_frames import start_log, write_log
 from tests.mirrors.mirror_cases import array_of, declared, finish, frames_at, halved, places_of, run_of

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import acqstream
 from acqstream.formats.hsds.metadata import DOMAIN
-from acqstream.views.view_progress import ViewState
+from acqstream.views.view_run import ViewState
 from tests.formats.hsds.hsds_data import BUCKET, EXPECTED, GOLDEN
 from tests.log.make_frames import Frame, start_log, write_log
 from tests.mirrors.mirror_cases import finish, frames_at, places_of, run_of

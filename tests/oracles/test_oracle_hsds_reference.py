@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.mirrors import open_references
-from acqstream.views.view import ViewRun
+from acqstream.mirrors import reference_view
+from acqstream.views.view_run import ViewRun
 from tests.log.make_frames import frame_of, start_log, write_log
 from tests.mirrors.mirror_cases import finish, frames_at, places_of, run_of
 from tests.oracles.hsds_server import CACHE_S, HsdsServer, needs_hsds
@@ -56,9 +56,9 @@ def test_a_server_shows_it_grow_and_never_zeros(tmp_path: Path, monkeypatch: pyt
 
     Uneven capture times change the space with each frame, and it is announced each second.
     """
-    assert open_references.PARTIAL_S + open_references.SETTLE_S + CACHE_S <= 11.0  # the page promises 12 s
-    monkeypatch.setattr(open_references, "PARTIAL_S", 1.5)
-    assert open_references.SETTLE_S > CACHE_S
+    assert reference_view.PARTIAL_S + reference_view.SETTLE_S + CACHE_S <= 11.0  # the page promises 12 s
+    monkeypatch.setattr(reference_view, "PARTIAL_S", 1.5)
+    assert reference_view.SETTLE_S > CACHE_S
     times = [{"ElapsedTime-ms": 300 * t + t * t % 7} for t in range(40)]
     frames = [frame_of(t, (21, 26), axes={"time": t}, metadata=times[t]) for t in range(40)]
     right = np.stack([frame.image for frame in frames])

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 import acqstream
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.ome_zarr import FORMAT
-from acqstream.mirrors.local_container import open_publisher
-from acqstream.views.view_progress import ViewState
+from acqstream.mirrors.watermark_publisher import open_publisher
+from acqstream.views.view_run import ViewState
 from tests.formats.blocks import in_blocks
 from tests.log.make_frames import Frame, start_log, write_log
 from tests.mirrors.mirror_cases import declared, finish, frames_at, halved, places_of, run_of

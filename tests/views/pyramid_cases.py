@@ -15,7 +15,7 @@ from acqstream.log.state_file import DatasetState
 from acqstream.model.acquisition_spec import TileSpec
 from acqstream.views import level_check
 from acqstream.views.pyramid_view import PyramidView
-from acqstream.views.view import ViewRun
+from acqstream.views.view_run import ViewRun
 from tests.grid.reference_pyramid import key_of, reference_of
 from tests.log.make_frames import Axes, Frame, frame_of, memory_of, spec_of
 

@@ -15,8 +15,7 @@ from acqstream.log.recent_frames import Followers, GroupTable, RecentGroups, add
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.storage.handover import map_memory
 from acqstream.storage.page_memory import PageMemory
-from acqstream.views.disk_allowance import DiskAllowance
-from acqstream.views.feed import FrameFeed
+from acqstream.views.frame_feed import DiskAllowance, FrameFeed
 from tests.log.make_frames import MIB, Frame, spec_of
 
 

@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from acqstream.errors import DiskFull, StorageError
-from acqstream.views import view as views
+from acqstream.views import view_run as views
 from acqstream.views.checkpoint import CHECKPOINT_NAME, read_checkpoint
-from acqstream.views.checkpoint_thread import CheckpointThread
 from acqstream.views.null_view import NullView
-from acqstream.views.view import ViewRun
-from acqstream.views.view_progress import ViewState
+from acqstream.views.view_folder import CheckpointThread
+from acqstream.views.view_run import ViewRun, ViewState
 from tests.log.make_frames import frames_of
 from tests.views.shared_log import Source, source_of
 from tests.views.view_sums import sums_of

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from acqstream.views.disk_allowance import BURST_S, SHARE, DiskAllowance
+from acqstream.views.frame_feed import BURST_S, SHARE, DiskAllowance
 
 
 @pytest.fixture

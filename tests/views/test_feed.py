@@ -22,9 +22,8 @@ from acqstream.log.recent_frames import GroupTable
 from acqstream.storage.files import read_file
 from acqstream.storage.files.read_file import BlockFile
 from acqstream.storage.page_memory import PageMemory
-from acqstream.views import disk_allowance
-from acqstream.views.disk_allowance import DiskAllowance
-from acqstream.views.feed import FrameFeed
+from acqstream.views import frame_feed
+from acqstream.views.frame_feed import DiskAllowance, FrameFeed
 from tests.log.make_frames import (
     LEAST_LIMIT_BYTES,
     MIB,
@@ -341,7 +340,7 @@ def test_frames_that_went_to_another_file_are_read_there(tmp_path: Path) -> None
 
 
 def test_a_little_is_read_while_the_log_has_a_backlog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_allowance, "SHARE", 0.0)  # a little once, and nothing more however long this takes
+    monkeypatch.setattr(frame_feed, "SHARE", 0.0)  # a little once, and nothing more however long this takes
     frames, go, read = frames_of(4, (600, 500)), threading.Event(), NDTiffReader.read_frames
 
     def read_when_told(reader: NDTiffReader, *arguments: Any) -> Any:

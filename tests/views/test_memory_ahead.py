@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from acqstream.storage.memory_reserve import VIEW_MEMORY, MemoryReserve
-from acqstream.views.memory_ahead import MemoryAhead
+from acqstream.views.pyramid_tiles import MemoryAhead
 from tests.waiting import until
 
 SIZE = 8192

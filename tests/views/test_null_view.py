@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from acqstream.mirrors.view_maker import LOG_VIEWS
+from acqstream.mirrors.view_worker import LOG_VIEWS
 from acqstream.model.view_spec import LOG_VIEW_KINDS
-from acqstream.views.feed import Lease
+from acqstream.views.frame_feed import Lease
 from acqstream.views.null_view import NullView
 from tests.log.make_frames import image_of
 from tests.views.view_sums import sums_of

@@ -22,8 +22,8 @@ from acqstream.formats.check_report import CheckReport
 from acqstream.formats.ndtiff.check import check_dataset
 from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.views import pyramid_view
-from acqstream.views import view as views
-from acqstream.views.view import ViewRun
+from acqstream.views import view_run as views
+from acqstream.views.view_run import ViewRun
 from tests.grid.reference_pyramid import key_of, reference_of
 from tests.integrity.repair.damaged_sets import HastyDisk
 from tests.log.make_frames import LEAST_LIMIT_BYTES, Frame

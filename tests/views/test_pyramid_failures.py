@@ -21,11 +21,10 @@ from acqstream.integrity.verify import verify
 from acqstream.log.state_file import read_state
 from acqstream.storage.files.directory_lock import DirectoryLock
 from acqstream.storage.files.disk import LocalDisk
-from acqstream.views import view as views
+from acqstream.views import view_run as views
 from acqstream.views.checkpoint import mark_begun, read_checkpoint, view_folder
 from acqstream.views.pyramid_tree import PyramidTree
-from acqstream.views.view import ViewRun
-from acqstream.views.view_progress import ViewState
+from acqstream.views.view_run import ViewRun, ViewState
 from tests.host_system import needs_names_to_go
 from tests.log.make_frames import Frame, frame_of
 from tests.storage.scripted_disk import ScriptedDisk

@@ -17,9 +17,9 @@ from acqstream.formats.check_report import CheckReport
 from acqstream.formats.ndtiff.check import check_dataset
 from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.model.acquisition_spec import AxisSpec, TileSpec
-from acqstream.views import view as views
-from acqstream.views.disk_allowance import DiskAllowance
-from acqstream.views.view_progress import ViewState
+from acqstream.views import view_run as views
+from acqstream.views.frame_feed import DiskAllowance
+from acqstream.views.view_run import ViewState
 from tests.log.make_frames import LEAST_LIMIT_BYTES, Axes, Frame, frame_of, spec_of, write_log
 from tests.storage.scripted_disk import ScriptedDisk
 from tests.views.pyramid_cases import (

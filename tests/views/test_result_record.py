@@ -14,15 +14,15 @@ import pytest
 
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.folders import MAX_RECORDS, read_records, record_key
-from acqstream.mirrors.mirror_results import mirror_results
+from acqstream.mirrors.run_end import mirror_results
 from acqstream.model.view_spec import MirrorResult
 from acqstream.storage.files.directory_lock import LOCK_NAME, DirectoryLock
 from acqstream.storage.files.disk import LocalDisk
 from acqstream.views.base import ViewSource
 from acqstream.views.checkpoint import CHECKPOINT_NAME
 from acqstream.views.null_view import NullView
-from acqstream.views.result_record import record_result
-from acqstream.views.view_progress import ViewState
+from acqstream.views.view_folder import record_result
+from acqstream.views.view_run import ViewState
 from tests.log.make_frames import frames_of, write_log
 from tests.storage.scripted_disk import ScriptedDisk
 from tests.views.pyramid_cases import finish

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from acqstream.views.base import RowView, ViewSource
-from acqstream.views.feed import FrameFeed, Lease
-from acqstream.views.view import ViewRun
-from acqstream.views.view_progress import ViewState
+from acqstream.views.frame_feed import FrameFeed, Lease
+from acqstream.views.view_run import ViewRun, ViewState
 from tests.log.make_frames import frames_of, start_log, write_log
 from tests.views.pyramid_cases import finish
 from tests.waiting import until

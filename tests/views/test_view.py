@@ -18,15 +18,12 @@ from acqstream.log.state_file import read_state
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.files.directory_lock import LOCK_NAME, DirectoryLock
-from acqstream.views import view as views
+from acqstream.views import view_run as views
 from acqstream.views.base import View
 from acqstream.views.checkpoint import CHECKPOINT_NAME, read_checkpoint
-from acqstream.views.disk_allowance import DiskAllowance
-from acqstream.views.feed import Lease
-from acqstream.views.frame_taker import FrameTaker
+from acqstream.views.frame_feed import DiskAllowance, Lease
 from acqstream.views.null_view import NullView
-from acqstream.views.view import ViewRun
-from acqstream.views.view_progress import ViewState
+from acqstream.views.view_run import FrameTaker, ViewRun, ViewState
 from tests.log.make_frames import MIB, Frame, frames_of, memory_of, spec_of, start_log, write_log
 from tests.storage.scripted_disk import ScriptedDisk
 from tests.views.pyramid_cases import finish

@@ -16,8 +16,8 @@ from acqstream.errors import DiskFull, StorageError
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.storage.files.stack_file import StackFile
 from acqstream.storage.page_memory import PageMemory
-from acqstream.views import view as views
-from acqstream.views.write_behind import WriteBehind
+from acqstream.views import view_run as views
+from acqstream.views.level_files import WriteBehind
 from tests.storage.scripted_disk import ScriptedDisk
 from tests.views.pyramid_cases import check_levels, finish, grid, pyramid_of, tiles_of, write_tiled
 from tests.waiting import WAIT_S

@@ -28,7 +28,7 @@ from acqstream.bench.mirror import (
 from acqstream.bench.producer import transport_for
 from acqstream.errors import ConfigError
 from acqstream.formats.registry import chunk_format
-from acqstream.mirrors.chunk_plan import options_of
+from acqstream.mirrors.mirror_plan import options_of
 from bench.block_peer import compress_blocks, write_blocks
 from bench.shard_peer import append_frames, write_volumes, write_zarr_frames, write_zarr_shards
 

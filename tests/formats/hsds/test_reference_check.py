@@ -18,7 +18,7 @@ from acqstream.formats.chunk_format import ChunkCounts
 from acqstream.formats.hsds.foreign import check
 from acqstream.formats.hsds.reference_layout import encode_reference_note, is_reference_note, parse_reference_note
 from acqstream.formats.hsds.reference_reader import ReferenceLevel
-from acqstream.mirrors.log_proof import prove_by_log
+from acqstream.mirrors.comparison import prove_by_log
 from acqstream.storage.stores.data_path import place_of
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import finish, frames_at, places_of, run_of

@@ -15,8 +15,7 @@ from acqstream.formats.watermark_layout import NOTHING
 from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.foreign import open_array
 from acqstream.formats.wkw.layout import WkwLayout, create_layout, parse_options, plan
-from acqstream.mirrors.local_container import open_publisher
-from acqstream.mirrors.watermark_publisher import WatermarkPublisher
+from acqstream.mirrors.watermark_publisher import WatermarkPublisher, open_publisher
 from acqstream.storage.stores.data_path import place_of
 from acqstream.storage.stores.local_store import LocalStore
 from tests.checksum_files import other_files

@@ -29,8 +29,7 @@ from acqstream.formats.checksum_list import (
 )
 from acqstream.formats.registry import chunk_format
 from acqstream.integrity.container_proof import ChunkVerification, _Records, verify_chunks
-from acqstream.mirrors.process_pool import ProcessPool
-from acqstream.mirrors.task_runner import TaskRunner
+from acqstream.mirrors.task_runner import ProcessPool, TaskRunner
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import finish, frames_at, places_of, run_of
 

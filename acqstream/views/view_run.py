@@ -1,4 +1,4 @@
-"""Views: functions of the log and a cursor, advanced in small steps.
+"""Moves a view: frames from the feed into it, in small steps; saves and reports its progress.
 
 The cursor counts frames in order of publication (entries of the index). The result lies beside the dataset, for `cells`
 and the view `null` in `cells.null/`. `view.json` there has cursor and state together and is replaced atomically, so
@@ -11,7 +11,8 @@ import contextlib
 import errno
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 
 from acqstream.errors import (
@@ -29,14 +30,118 @@ from acqstream.log.recent_frames import RecentGroups
 from acqstream.model.units import count_text
 from acqstream.model.view_spec import MAX_REASON_CHARACTERS, MirrorResult, MirrorState
 from acqstream.storage.files.disk import Disk, LocalDisk
-from acqstream.views.base import RangeView, View
+from acqstream.views.base import DigestingView, RangeView, RowView, View
 from acqstream.views.checkpoint import view_folder
-from acqstream.views.checkpoints import Checkpoints, SavedPoint
-from acqstream.views.disk_allowance import DiskAllowance
-from acqstream.views.feed import FrameFeed
-from acqstream.views.frame_taker import FrameTaker
-from acqstream.views.view_folder import ViewFolder
-from acqstream.views.view_progress import ViewProgress, ViewState
+from acqstream.views.frame_feed import DiskAllowance, FrameFeed
+from acqstream.views.view_folder import Checkpoints, SavedPoint, ViewFolder
+
+
+class ViewState(StrEnum):
+    """State of a view."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    WAITING = "waiting"  # it has all frames so far, and more may come
+    HELD = "held"  # the log has a backlog: no disk reads; or the disk is full
+    LOCKED = "locked"  # another process makes this view
+    INTERRUPTED = "interrupted"  # it has all frames of a dataset that may be resumed
+    COMPLETE = "complete"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewProgress:
+    """cursor of count frames are taken; waiting is the number of pieces of the result that are not written yet.
+
+    from_memory, from_stack and overtaken count frames of this process: taken from memory, from stack files, and
+    overwritten in memory while they were used. warning is for the operator, about the result, space_warning about a
+    disk on which it stores nothing more, restart_warning about a frame for which it is rebuilt when the run ends.
+    bytes_per_frame is what the view needs of the disk for each further frame. saved is the cursor in the last
+    checkpoint, saved_waiting the pieces that were not written then: what the next process has not to do again.
+    """
+
+    state: ViewState = ViewState.STARTING
+    cursor: int = 0
+    count: int = 0
+    from_memory: int = 0
+    from_stack: int = 0
+    overtaken: int = 0
+    waiting: int = 0
+    warning: str = ""
+    space_warning: str = ""
+    restart_warning: str = ""
+    bytes_per_frame: float = 0.0
+    saved: int = -1
+    saved_waiting: int = 0
+
+
+class FrameTaker:
+    """The cursor of a view and counts of its frames.
+
+    may_read returns whether the disk may be used now; allowance is its use while it may not. After `take`: is_held: the
+    next frame needs the disk, which may not be used; is_waiting: it is being read.
+    """
+
+    def __init__(self, may_read: Callable[[], bool], allowance: DiskAllowance) -> None:
+        self.cursor = self.from_memory = self.from_stack = self.overtaken = 0
+        self.is_held = self.is_waiting = False
+        self._may_read = may_read
+        self._allowance = allowance
+
+    def take(self, view: View, feed: FrameFeed, limit_bytes: int) -> bool:
+        """Take published frames, about limit_bytes of pixels. False if nothing was done."""
+        self.is_held = self.is_waiting = False
+        if isinstance(view, RangeView) and self._allowance.is_free():
+            cursor = view.take_range(self.cursor, len(feed.reader))
+            if cursor is not None:
+                self.from_stack, self.cursor = self.from_stack + cursor - self.cursor, cursor
+                self.is_waiting = cursor < len(feed.reader)
+                return False
+        is_ready = feed.has(self.cursor) and self._make_ready(view, self.cursor)
+        if isinstance(view, DigestingView):
+            has_digested = feed.look_ahead(view.digest, view.max_digests, limit_bytes)
+        else:  # no digest is made, but the feed notes the frames in memory: has_news then reports later ones only
+            has_digested = feed.look_ahead(lambda _: None, 0, limit_bytes)
+        if isinstance(view, RowView):
+            return is_ready and self._take_rows(view, feed)
+        return (is_ready and self._take_published(view, feed, limit_bytes)) or has_digested
+
+    def _take_published(self, view: View, feed: FrameFeed, limit_bytes: int) -> bool:
+        leases = feed.take(self.cursor, limit_bytes)
+        self.is_held, self.is_waiting = feed.is_held, feed.is_reading
+        for lease in leases:
+            if lease is not leases[0] and not self._make_ready(view, lease.row):
+                self.is_held = self.is_waiting = False
+                break
+            contribution = view.take(lease)
+            if not lease.is_intact():
+                self.overtaken += 1  # the log has overwritten the pixels; the next step reads the stack
+                break
+            view.keep(contribution)
+            self.cursor += 1
+            if lease.is_from_memory:
+                self.from_memory += 1
+            else:
+                self.from_stack += 1
+        return bool(leases)
+
+    def _take_rows(self, view: RowView, feed: FrameFeed) -> bool:
+        self.cursor = view.take_rows(self.cursor, len(feed.reader))
+        return True
+
+    def _make_ready(self, view: View, row: int) -> bool:
+        """Prepare the view for this frame. False if it must wait, with the cause in is_held or is_waiting."""
+        if view.is_ready(row):
+            return True
+        is_near = isinstance(view, DigestingView) and view.is_nearly_ready(row) and self._allowance.has_some()
+        if not (is_near or self._may_read()):
+            self.is_held = True
+            return False
+        with self._allowance.using():
+            is_ready = view.make_ready(row)
+        self.is_waiting = not is_ready
+        return is_ready
+
 
 STEP_BYTES = 16 * 2**20  # of pixels, in one step
 CHECKPOINT_INTERVAL_S = 1.0

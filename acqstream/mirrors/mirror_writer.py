@@ -14,19 +14,16 @@ from acqstream.arrays.mosaic import Canvas
 from acqstream.errors import CannotResume, ConfigError, DatasetError
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import ChunkLayout
+from acqstream.frames.frame_indices import LogFrames
 from acqstream.mirrors.assembly import Assembly
-from acqstream.mirrors.chunk_plan import Budget, ChunkPlan
-from acqstream.mirrors.container import existing_shapes
-from acqstream.mirrors.growth import Growth, empty_levels, growing_axis
+from acqstream.mirrors.growth import Growth, MosaicGrowth, OpenIndexGrowth, RectangleGrowth, empty_levels, growing_axis
 from acqstream.mirrors.level_extents import GrowthRule
-from acqstream.mirrors.local_container import open_publisher
-from acqstream.mirrors.log_frames import LogFrames
-from acqstream.mirrors.mirror_space import MirrorSpace
-from acqstream.mirrors.mosaic_growth import MosaicGrowth
-from acqstream.mirrors.open_growth import OpenIndexGrowth, RectangleGrowth
-from acqstream.mirrors.slab_buffers import SlabBuffers
+from acqstream.mirrors.mirror_container import existing_shapes
+from acqstream.mirrors.mirror_plan import Budget, ChunkPlan, MirrorSpace
+from acqstream.mirrors.slab import SlabBuffers
 from acqstream.mirrors.slab_grid import final_sizes, level_shapes
-from acqstream.mirrors.workers import Workers
+from acqstream.mirrors.slab_tasks import Workers
+from acqstream.mirrors.watermark_publisher import open_publisher
 from acqstream.storage.files.free_space import SpaceBound
 from acqstream.views.base import ViewSource
 
