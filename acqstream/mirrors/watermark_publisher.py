@@ -234,7 +234,7 @@ class WatermarkPublisher:
     def sync(self) -> None:
         """See Publisher. Announces the members of which more rows are complete."""
         with self._lock:
-            if self._announces:
+            if self._announces and not self._is_complete:  # all of a complete one is announced
                 self._sync(self._layout)
             else:
                 self._sums.sync()
@@ -250,6 +250,7 @@ class WatermarkPublisher:
             ]
             layout = before.with_levels(final)
             self._listed.clear()  # they may state another voxel size
+            self._marks.take_raised()  # what is still to be announced is, below; a later sync has nothing to tell
             self._sums.sync()
             self._store.sync()
             visible, rows = set(layout.visible_members()), layout.all_rows()
@@ -259,7 +260,8 @@ class WatermarkPublisher:
                 if member not in visible:  # announced before, and its frames will not come
                     self._store.delete(layout.listing_key(member))
             self._put_note(layout, is_complete=True)
-            for member in before.plan.members():
+            # also of members that the container only has from now on: they were stored, and not announced
+            for member in {*before.plan.members(), *layout.plan.members()}:
                 self._store.delete(layout.progress_key(member))
             if not was_complete:
                 self._sums.begin(layout)

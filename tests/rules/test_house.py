@@ -37,7 +37,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "grid": (6, 491),
     "integrity": (12, 3016),
     "log": (22, 4404),
-    "mirrors": (27, 7260),
+    "mirrors": (27, 7262),
     "model": (14, 1797),
     "monitor": (5, 664),
     "protocol": (8, 1685),

@@ -402,3 +402,37 @@ def test_chunks_come_from_several_threads_in_any_order(tmp_path, options):
         list(pool.map(take, positions))
     writer.finish(levels)
     assert np.array_equal(read_all(open_array(place_of(tmp_path / "a"))[0]), array)
+
+
+@pytest.mark.parametrize("options", KINDS[:2], ids=lambda options: options["compression"])
+def test_a_complete_container_says_no_progress(tmp_path, options):
+    """Not after a sync that comes behind the end, nor where a restarted mirror stores again what is there."""
+    path, levels = tmp_path / "a", planned(STACK, levels=1, **options)
+    writer = begin(path, levels, levels=1, **options)
+    store(writer, 0, levels[0], noise(STACK.shape, U2))
+    writer.finish(levels)
+    complete = tree(path)
+    writer.sync()
+    assert tree(path) == complete
+    again = begin(path, levels, levels=1, **options)
+    store(again, 0, levels[0], noise(STACK.shape, U2))
+    again.sync()
+    assert tree(path) == complete
+    again.finish(levels)
+    again.sync()
+    assert tree(path) == complete
+
+
+def test_what_was_announced_by_the_end_alone_leaves_no_progress(tmp_path):
+    """A killed mirror may have stored and forced frames of a time that it did not announce any more."""
+    spec = ArraySpec(axes=("time", "z", "y", "x"), shape=(2, 64, 90, 130), dtype=U2)
+    options = {"levels": 1, **KINDS[0]}
+    levels = planned(spec, **options)
+    writer = begin(tmp_path / "a", [replace(levels[0], shape=(0, 64, 90, 130))], **options)
+    store(writer, 0, levels[0], noise(spec.shape, U2))
+    writer.sync()
+    writer.finish(levels)
+    once = begin(tmp_path / "b", levels, **options)
+    store(once, 0, levels[0], noise(spec.shape, U2))
+    once.finish(levels)
+    assert tree(tmp_path / "a").keys() == tree(tmp_path / "b").keys()
