@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -113,3 +114,14 @@ def test_no_folder_has_too_many_modules_nor_too_many_that_serve_one_neighbour() 
     over = {folder: (m, s) for folder, (m, s) in over.items() if m > MAX_MODULES or s > MAX_SERVANTS}
     assert over.keys() == EXCEPTIONS.keys(), over
     assert all(m <= EXCEPTIONS[folder][0] and s <= EXCEPTIONS[folder][1] for folder, (m, s) in over.items()), over
+
+
+def test_the_page_of_the_house_names_each_room_and_what_is_there() -> None:
+    root = Path(__file__).resolve().parents[2]
+    page = (root / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rooms = re.findall(r"^\| `([a-z0-9_./]+)` \|", page.partition("## Rooms")[2], re.MULTILINE)
+    assert sorted(rooms) == sorted(folders())
+    named = set(re.findall(r"`([a-z0-9_]+(?:/[a-z0-9_]+)+)`", page))
+    assert len(named) > len(rooms)
+    for name in named - {"tests/rules"}:
+        assert (root / "acqstream" / name).is_dir() or (root / f"acqstream/{name}.py").exists(), name
