@@ -4,7 +4,7 @@ A slab has all of y, x and c, and is as deep along the other axes as a chunk; de
 positions than a chunk has, so that it can be reduced by itself, or if chunks make longer runs together. A plane is the
 part of a slab that one frame fills.
 
-The picture of a mosaic is cut along y and x too (`mirrors.cut`). There several tiles fill the pieces of one plane, and
+The picture of a mosaic is cut along y and x too (`Cut`). There several tiles fill the pieces of one plane, and
 a tile fills pieces of several slabs. A key then ends with the slab's place along y and x, and a place with the row and
 column of the tile.
 """

@@ -33,13 +33,13 @@ import os, signal, sys, time
 from acqstream.cli.main import main
 from acqstream.mirrors import dask_cluster
 from acqstream.mirrors import mirror_tasks
-from acqstream.views import view, view_folder
+from acqstream.views import view_folder, view_run
 if __name__ == "__main__":
     # A shell ignores interrupts for what it runs in the background, and so would this program.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     mirror_tasks.MIN_TASK_BYTES = 1
     dask_cluster.TIMEOUT_S = 3
-    view.CHECKPOINT_INTERVAL_S = 0.0  # each part that is done is noted at once
+    view_run.CHECKPOINT_INTERVAL_S = 0.0  # each part that is done is noted at once
     write = view_folder.write_checkpoint
     def write_and_wait(disk, folder, checkpoint):
         write(disk, folder, checkpoint)
