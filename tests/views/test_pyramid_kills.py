@@ -32,7 +32,7 @@ from acqstream.views import view_run
 from acqstream.views.pyramid_view import PyramidView
 view_run.STEP_BYTES = 1
 view_run.CHECKPOINT_INTERVAL_S = 0.01
-run = view.ViewRun(Path(sys.argv[1]), "pyramid", PyramidView)
+run = view_run.ViewRun(Path(sys.argv[1]), "pyramid", PyramidView)
 while (wait_s := run.step()) is not None:
     time.sleep(max(wait_s, 0.001))
 """
