@@ -1,4 +1,4 @@
-"""Plans a mirror before anything is created: its array, chunks, space and memory. Pure."""
+"""Plans a mirror before anything is created: its array, chunks and memory; and its space, as frames show it."""
 
 from __future__ import annotations
 

@@ -250,7 +250,6 @@ class WatermarkPublisher:
             ]
             layout = before.with_levels(final)
             self._listed.clear()  # they may state another voxel size
-            self._marks.take_raised()  # what is still to be announced is, below; a later sync has nothing to tell
             self._sums.sync()
             self._store.sync()
             visible, rows = set(layout.visible_members()), layout.all_rows()
@@ -260,6 +259,7 @@ class WatermarkPublisher:
                 if member not in visible:  # announced before, and its frames will not come
                     self._store.delete(layout.listing_key(member))
             self._put_note(layout, is_complete=True)
+            self._marks.take_raised()  # all is announced: a container that grows again begins with nothing to tell
             # also of members that the container only has from now on: they were stored, and not announced
             for member in {*before.plan.members(), *layout.plan.members()}:
                 self._store.delete(layout.progress_key(member))
