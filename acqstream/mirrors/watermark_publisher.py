@@ -234,7 +234,7 @@ class WatermarkPublisher:
     def sync(self) -> None:
         """See Publisher. Announces the members of which more rows are complete."""
         with self._lock:
-            if self._announces and not self._is_complete:  # all of a complete one is announced
+            if self._announces:
                 self._sync(self._layout)
             else:
                 self._sums.sync()
