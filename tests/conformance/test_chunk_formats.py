@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from acqstream.formats.chunk_format import ChunkFormat, ChunkWriter
 from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.registry import CHUNK_FORMATS, chunk_format
 from acqstream.mirrors.watermark_publisher import open_publisher
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import ReadPlace, place_of
 from acqstream.storage.stores.local_store import LocalStore
 from tests.checksum_files import is_list
 from tests.formats.blocks import in_blocks
@@ -47,6 +48,7 @@ class Case:
 
 CASES = {
     "hsds": Case({"pixels": "copy", "chunks": [4, 16, 16], "levels": 2}),
+    "hsds one level": Case({"pixels": "copy", "chunks": [4, 16, 16], "levels": 1}),
     "hsds zlib": Case({"pixels": "copy", "chunks": [4, 16, 16], "levels": 2, "compression": "zlib"}),
     "hsds none": Case({"pixels": "copy", "chunks": [4, 16, 16], "levels": 2, "compression": "none"}),
     "n5": Case({"blocks": [4, 16, 16], "levels": 2, "compression": "gzip"}),
@@ -60,6 +62,10 @@ CASES = {
     "precomputed shards": Case({"chunks": [4, 16, 16], "levels": 2, "shards": {"data_encoding": "gzip"}}),
     "wkw": Case({"cube": 32, "levels": 2}, ("channel", "z", "y", "x"), (2, 70, 40, 50), "z", rows=True),
 }
+
+
+LOOKS = [(ReadPlace, "is_folder"), (ReadPlace, "is_object"), (ReadPlace, "children"), (ReadPlace, "content")]
+LOOKS += [(ReadPlace, "names"), (ReadPlace, "open"), (LocalStore, "get")]  # type: ignore[list-item]
 
 
 @dataclass
@@ -203,6 +209,48 @@ def test_readers_at_every_step_see_no_end_before_the_last_one(
     made.again()
     made.writer.finish(made.levels)
     assert set(seen[first:]) == {"complete"}
+
+
+def test_a_container_that_begins_at_any_step_of_opening_grows(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folders come first. What a reader finds after it has looked for our note is no array of other software."""
+
+    def seen_when_begun_at(step: int) -> str:
+        """What a reader makes of a container that is there from its look of this number on; "" if it looks less."""
+        made.folder = tmp_path / str(step) / f"cells{made.format.suffix}"
+        for path in [begun, *folders]:
+            (made.folder / path.relative_to(begun)).mkdir(parents=True)
+        looks = itertools.count()
+
+        def after_begin(own: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*given: Any, **more: Any) -> Any:
+                if next(looks) == step:
+                    rmtree(made.folder)
+                    begun.rename(made.folder)
+                return own(*given, **more)
+
+            return call
+
+        with monkeypatch.context() as planted:
+            for owner, name in LOOKS:
+                planted.setattr(owner, name, after_begin(getattr(owner, name)))
+            try:
+                with acqstream.open(made.folder) as ds:
+                    found = "complete" if ds.complete else "growing"
+            except DatasetError:
+                found = "error"
+        if begun.exists():
+            return ""
+        made.folder.rename(begun)
+        return found
+
+    made.store_all()
+    begun = made.folder.rename(tmp_path / "begun")
+    folders = sorted(path for path in begun.rglob("*") if path.is_dir())
+    found = [*itertools.takewhile(bool, map(seen_when_begun_at, itertools.count()))]
+    assert {*found} <= {"growing", "error"}, found
+    assert "growing" in found
 
 
 class Killed(BaseException):

@@ -50,9 +50,10 @@ def open_array(path: ReadPlace) -> list[ChunkReader]:
 
     Raises DatasetError that lists the datasets of a tree with several, UnknownFormat, CorruptDataset, StorageError.
     """
-    container = container_of(path)
+    readers = [open_dataset(path)] if container_of(path) is None else []
+    container = container_of(path)  # again: its note may have come after the look for it, and before the dataset
     if container is None:
-        return [open_dataset(path)]
+        return readers
     if is_by_reference(container):
         return open_readers(container, find_references)
     return open_layout(container, read_layout)
@@ -84,8 +85,7 @@ def container_of(path: ReadPlace) -> ReadPlace | None:
 
 def is_container(folder: ReadPlace) -> bool:
     """Return True for the top folder of a container of ours."""
-    content = _mark(folder)
-    return is_note(content) or is_reference_note(content)
+    return is_note(content := _mark(folder)) or is_reference_note(content)
 
 
 def is_by_reference(container: ReadPlace) -> bool:
@@ -223,4 +223,4 @@ def _item(given: Any) -> Any:
     """A value of JSON as numpy takes it: items of compounds are tuples."""
     if isinstance(given, list):
         return tuple(map(_item, given))
-    return given.encode() if isinstance(given, str) and given != "NaN" else float("nan") if given == "NaN" else given
+    return float("nan") if given == "NaN" else given.encode() if isinstance(given, str) else given

@@ -82,6 +82,8 @@ def open_folder(folder: ReadPlace, fallback: Attributes) -> list[ChunkReader]:
 
 def _find_levels(folder: ReadPlace, fallback: Attributes) -> Sequence[Callable[[], N5Level]]:
     found = find_array(folder)
+    if found.notes is None and found.complete and parse_notes(readable_attributes(container_of(folder))) is not None:
+        found = find_array(folder)  # our note came after the look for it, and before the array
     return [partial(N5Level, folder, found, number, fallback) for number in found.levels]
 
 
@@ -285,10 +287,7 @@ def find_array(folder: ReadPlace) -> FoundArray:
 
 def level_count(group: ReadPlace) -> int:
     """Number of levels s0, s1, ... of a group; 0 if it is not a group of levels."""
-    count = 0
-    while is_dataset(read_attributes(group / level_folder(count))):
-        count += 1
-    return count
+    return next(at for at in itertools.count() if not is_dataset(read_attributes(group / level_folder(at))))
 
 
 def several_arrays(folder: ReadPlace) -> DatasetError:
