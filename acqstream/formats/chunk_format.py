@@ -56,7 +56,7 @@ class SpaceWriter(Protocol):
 
 
 class ChunkWriter(SpaceWriter, Protocol):
-    """Publishes the chunks of a container: `Publisher` and `WatermarkPublisher` of acqstream.mirrors."""
+    """Publishes the chunks of a container: `Publisher` of acqstream.mirrors."""
 
     @property
     def joins_chunks(self) -> bool: ...
@@ -90,10 +90,10 @@ class ChunkFormat(Generic[OptionsT]):
     new container. max_encode_memory is how many bytes encoding a chunk of a level takes at most, with the result and
     without the chunk. check reads all chunks and reports what breaks the format. needs_distances: the files state a
     distance along z, y and x even where none is known; users are warned then. announces_indices: a mirror's shape
-    names no index of the axis that it grows along before its frames are stored; no level is reduced along this axis.
-    names_picture: names of objects contain the size of y and x, so a picture is announced as a whole. grows_picture: a
-    container can grow along y and x; its chunks do not depend on their sizes. is_lossy: chunks give back other pixels
-    than they got. names_inside: paths inside a container need not exist as files or folders; `detect` gets them, too.
+    names no index of the axis that it grows along before its frames are stored. names_picture: names or bytes of
+    objects depend on the size of y and x, so a picture is announced as a whole. grows_picture: a container can grow
+    along y and x. is_lossy: chunks give back other pixels than they got. names_inside: paths inside a container need
+    not exist as files or folders; `detect` gets them, too.
     is_by_reference: the pixels stay in the stacks, so a view of its own makes the mirror. options_of_copies: of a copy
     of an array, unless the user names others. resume_options: those of an existing container, where the user left
     them open.

@@ -219,6 +219,13 @@ class ChunkLayout(ABC):
         """While it is the same, the documents of every member are, too."""
         return None
 
+    def shown_documents(
+        self, before: ChunkLayout | None, container_name: str
+    ) -> Iterator[tuple[Position, Mapping[str, bytes]]]:
+        """Documents of members inside the shape that show them to other software, where they differ from `before`."""
+        del before, container_name
+        return iter(())
+
     def listings(self, container_name: str) -> Mapping[str, bytes]:
         """Documents that list all members, for viewers that need this; they may be late."""
         del container_name

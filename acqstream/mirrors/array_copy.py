@@ -25,11 +25,17 @@ from acqstream.formats.chunk_format import ChunkArrayReader, ChunkFormat, ChunkW
 from acqstream.formats.chunk_layout import Plan
 from acqstream.mirrors.assembly import Assembly, SavedMirror
 from acqstream.mirrors.growth import empty_levels
-from acqstream.mirrors.mirror_container import MirrorNote, is_nonempty, read_note, remove_container, write_note
+from acqstream.mirrors.mirror_container import (
+    MirrorNote,
+    is_nonempty,
+    open_publisher,
+    read_note,
+    remove_container,
+    write_note,
+)
 from acqstream.mirrors.mirror_plan import Budget, ChunkPlan, options_of, plan_spec_chunks
 from acqstream.mirrors.slab import SlabBuffers
 from acqstream.mirrors.slab_tasks import Workers
-from acqstream.mirrors.watermark_publisher import open_publisher
 from acqstream.model.axes import PICTURE_AXES, stored_axis_order
 from acqstream.storage.files.directory_lock import DirectoryLock
 from acqstream.storage.files.disk import LocalDisk

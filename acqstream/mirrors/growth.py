@@ -38,11 +38,16 @@ def empty_levels(levels: Sequence[ArraySpec], axis: int) -> tuple[ArraySpec, ...
     return tuple(replace(level, shape=(*level.shape[:axis], 0, *level.shape[axis + 1 :])) for level in levels)
 
 
-class Growth:
-    """Counts the indices of the growing axis that may be announced, by level. Used by one thread.
+def _items_of(indices: int, factor: int, *, is_ended: bool) -> int:
+    """Number of items of a level that these indices make up; a last one in part counts at the end alone."""
+    return reduced_size(indices, factor) if is_ended else indices // factor
 
-    All levels have the same outer indices: formats that reduce the growing axis cannot use it. Memory is taken for
-    frames whose index is not announced yet.
+
+class Growth:
+    """Counts the items along the growing axis that may be announced, by level. Used by one thread.
+
+    An item of a level that is reduced along the axis stands for several indices. Memory is taken for frames whose index
+    is not announced yet.
     """
 
     def __init__(self, grids: Sequence[SlabGrid], axis: int, announced: Sequence[int]) -> None:
@@ -50,6 +55,7 @@ class Growth:
         full = grids[0]
         self.axis = axis
         self._outer = full.outer.index(axis)
+        self._factors = [[grid.spec.factors[other] for other in grid.outer] for grid in grids]
         sizes = [full.spec.shape[other] for other in full.outer if other != axis]
         self._planned = 0 if 0 in sizes else math.prod(sizes)
         self._came: dict[int, set[Position]] = {}  # frames by index
@@ -61,7 +67,7 @@ class Growth:
         """Note that a frame has come to this place along the outer axes."""
         index = place[self._outer]
         self._last = max(self._last, index)
-        if index >= min(self._sizes):
+        if index >= self._first_kept():
             self._came.setdefault(index, set()).add(tuple(place))
 
     def add_unstored(self, level: int, key: Position) -> None:
@@ -75,18 +81,19 @@ class Growth:
 
     def add_stored(self, level: int, place: Sequence[int]) -> None:
         """Note that a plane is in the files of a level."""
-        index = place[self._outer]
-        if index >= self._sizes[level]:
-            self._stored[level].setdefault(index, set()).add(tuple(place))
+        item = place[self._outer]
+        if item >= self._sizes[level]:
+            self._stored[level].setdefault(item, set()).add(tuple(place))
 
     def size(self, level: int) -> int:
-        """Number of indices that may be announced in a level; it never shrinks."""
+        """Number of items that may be announced in a level; it never shrinks."""
         stored, size = self._stored[level], self._sizes[level]
-        while size <= self._last and self._may_be_announced(stored.get(size, set()), size):
+        while self._may_be_announced(level, stored.get(size, set()), size):
             stored.pop(size, None)
             size += 1
         self._sizes[level] = size
-        for index in [index for index in self._came if index < min(self._sizes)]:
+        first = self._first_kept()
+        for index in [index for index in self._came if index < first]:
             del self._came[index]
         return size
 
@@ -96,16 +103,25 @@ class Growth:
 
     def mark_all_stored(self) -> None:
         """Note that every frame that came is stored in every level, and that no other one will come."""
-        self._sizes = [max(size, self._last + 1) for size in self._sizes]
+        ends = [reduced_size(self._last + 1, factors[self._outer]) for factors in self._factors]
+        self._sizes = [*map(max, self._sizes, ends)]
         self._came.clear()
         for stored in self._stored:
             stored.clear()
 
-    def _may_be_announced(self, stored: set[Position], index: int) -> bool:
-        came = self._came.get(index, set())
-        if index == self._last and (not self._planned or len(came) < self._planned):
+    def _first_kept(self) -> int:
+        """The first index that is not announced in every level."""
+        return min(size * factors[self._outer] for size, factors in zip(self._sizes, self._factors, strict=True))
+
+    def _may_be_announced(self, level: int, stored: set[Position], item: int) -> bool:
+        factors = self._factors[level]
+        first, stop = item * factors[self._outer], (item + 1) * factors[self._outer]
+        if self._last < stop - 1:
             return False
-        return came <= stored
+        if self._last < stop and (not self._planned or len(self._came.get(self._last, ())) < self._planned):
+            return False
+        came = (place for index in range(first, stop) for place in self._came.get(index, ()))
+        return {tuple(at // factor for at, factor in zip(place, factors, strict=True)) for place in came} <= stored
 
 
 class MosaicGrowth:
@@ -131,6 +147,7 @@ class MosaicGrowth:
         self._announced = list(announced)
         self._indices = [0] * len(grids)
         self._last = -1
+        self._is_ended = False
 
     def add_frame(self, place: Sequence[int]) -> None:
         """Note that a frame has come to this place, which ends with row and column."""
@@ -168,6 +185,7 @@ class MosaicGrowth:
         for unstored in self._unstored:
             unstored.clear()
         self._indices = [max(index, self._last + 1) for index in self._indices]
+        self._is_ended = True
 
     def _may_be_announced(self, level: int, index: int) -> bool:
         if index > self._last or (self._end is not None and index >= self._end):
@@ -181,15 +199,15 @@ class MosaicGrowth:
         """Whether some slab with parts of this index is not in the files."""
         grid = self._grids[level]
         if not self._is_row:
-            at = grid.outer.index(self.axis)
-            return any(key[at] == index // grid.step[at] for key in self._unstored[level])
+            at, item = grid.outer.index(self.axis), index // grid.spec.factors[self.axis]
+            return any(key[at] == item // grid.step[at] for key in self._unstored[level])
         first, stop = self._items(level, index), self._items(level, index + 1)
         side = grid.cuts[0].side
         return any(first < (key[-2] + 1) * side and key[-2] * side < stop for key in self._unstored[level])
 
     def _items(self, level: int, index: int) -> int:
         if not self._is_row:
-            return index
+            return _items_of(index, self._grids[level].spec.factors[self.axis], is_ended=self._is_ended)
         spec, tile = self._grids[level].spec, self._grids[0].cuts[0].tile
         is_end = index == self._end  # the rest of the last block is part of it
         return spec.shape[self.axis] if is_end else min(spec.shape[self.axis], index * tile // spec.factors[self.axis])
@@ -212,6 +230,7 @@ class OpenIndexGrowth:
         self._indices = [0] * len(grids)
         self._tiles = [[0, 0] for _ in grids]  # of the indices announced
         self._last = -1
+        self._is_ended = False
 
     def add_frame(self, place: Sequence[int]) -> None:
         """Note that a tile has come to this place, which ends with row and column."""
@@ -235,6 +254,7 @@ class OpenIndexGrowth:
         for unstored in self._unstored:
             unstored.clear()
         self._last += 1
+        self._is_ended = True
 
     def sizes(self, level: int) -> dict[int, int]:
         """Return the sizes that may be announced, by axis of the level; they never shrink."""
@@ -247,7 +267,8 @@ class OpenIndexGrowth:
         for old in [old for old in self._reached if old < min(self._indices)]:
             del self._reached[old]
         grid, announced = self._grids[level], self._announced[level]
-        found = {self._axis: max(announced[self._axis], index)}
+        items = _items_of(index, grid.spec.factors[self._axis], is_ended=self._is_ended)
+        found = {self._axis: max(announced[self._axis], items)}
         for axis, cut, full, count in zip(grid.cut_axes, grid.cuts, self._grids[0].cuts, tiles, strict=True):
             size = cut.size or reduced_size(count * full.tile, grid.spec.factors[axis])
             found[axis] = max(announced[axis], size)
@@ -256,7 +277,8 @@ class OpenIndexGrowth:
     def _has_unstored(self, level: int, index: int) -> bool:
         """Whether a slab with parts of this index is not in the files, in this level or one above."""
         return any(
-            key[self._outer] == index // self._grids[above].step[self._outer]
+            key[self._outer]
+            == index // self._grids[above].spec.factors[self._axis] // self._grids[above].step[self._outer]
             for above in range(level + 1)
             for key in self._unstored[above]
         )

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,21 @@ from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import CannotResume, ConfigError, CorruptDataset, DatasetError, FileMissing, StorageError
 from acqstream.formats.checksum_list import FOLDER
+from acqstream.formats.chunk_format import ChunkFormat
+from acqstream.formats.chunk_layout import Plan
 from acqstream.integrity.container_proof import is_ours
+from acqstream.mirrors.publisher import Publisher
 from acqstream.model.fields import Fields
 from acqstream.model.metadata import dump_ascii
 from acqstream.storage.files.atomic_file import replace_file
 from acqstream.storage.files.disk import Disk
 from acqstream.storage.files.folder_tree import is_link, remove_tree
+from acqstream.storage.files.free_space import SpaceBound
 from acqstream.storage.files.small_file import read_document
 from acqstream.storage.stores.data_path import ReadPlace, place_of
+from acqstream.storage.stores.local_store import LocalStore
 from acqstream.views.base import ViewSource
+from acqstream.views.checkpoint import view_folder
 
 NOTE_NAME = "mirror.json"
 
@@ -218,3 +225,34 @@ class OwnContainer:
         """Remove the container and its note. Raises DatasetError for a folder that is not ours, StorageError."""
         remove_container(self._source.disk, self._source.folder, self._note, self.path)
         self._note = None
+
+
+def open_publisher(
+    found: ChunkFormat[Any],
+    container: Path,
+    plan: Plan,
+    options: Any,
+    disk: Disk,
+    *,
+    announced: Sequence[ArraySpec] = (),
+    name: str = "",
+    bound: SpaceBound | None = None,
+) -> Publisher:
+    """Create or resume a container. plan is that of the format.
+
+    announced are the levels that a new container states; empty: those of the plan. name: the dataset's; "": as in the
+    container's name.
+    Writing the first file raises ConfigError on a disk without holes that has no space for all planned ones.
+    Raises DatasetExists if the folder holds something else, CorruptDataset if its documents are damaged, StorageError.
+    """
+    plan = replace(plan, name=name or container.name.removesuffix(found.suffix))
+    layout = found.layout(plan, options)
+    known = bound or SpaceBound(disk, str(container.parent), f"mirror {container.name}", 0)
+    on_full = partial(known.require_full, *plan.sizes())
+    store = LocalStore(container, disk, temporary_folder=layout.temporary_folder, on_full=on_full)
+    layout = layout.with_levels(announced) if announced else layout
+    lists = LocalStore(view_folder(container, "view"), disk)
+    beside = LocalStore(container.parent, disk, makes_root=False)
+    publisher = Publisher(layout, store, beside, container.name, lists)
+    publisher.begin()
+    return publisher

@@ -20,13 +20,13 @@ from acqstream.formats.registry import chunk_format
 from acqstream.frames.frame_indices import LogFrames
 from acqstream.mirrors.assembly import Assembly, SavedMirror, SavedTasks
 from acqstream.mirrors.growth import empty_levels, growing_axis
+from acqstream.mirrors.mirror_container import open_publisher
 from acqstream.mirrors.mirror_plan import Budget, MirrorSpace, options_of, plan_chunks
 from acqstream.mirrors.mirror_writer import OpenMirror
 from acqstream.mirrors.slab import SlabBuffers
 from acqstream.mirrors.slab_grid import SlabGrid
 from acqstream.mirrors.slab_tasks import Workers
 from acqstream.mirrors.task_runner import TaskRunner, is_stopped
-from acqstream.mirrors.watermark_publisher import open_publisher
 from acqstream.model.axes import AxisValue
 from acqstream.storage.files.folder_tree import OwnNamesDisk
 
@@ -122,7 +122,6 @@ def _make(part: MirrorTask, found: ChunkFormat[Any], reader: NDTiffReader) -> Ta
         options,
         OwnNamesDisk(),
         announced=announced,
-        announces=False,
         name=Path(job.dataset).name,
     )
     workers = Workers(job.budget.threads, f"mirror-{found.name}", lambda: True)

@@ -18,12 +18,11 @@ from acqstream.frames.frame_indices import LogFrames
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.growth import Growth, MosaicGrowth, OpenIndexGrowth, RectangleGrowth, empty_levels, growing_axis
 from acqstream.mirrors.level_extents import GrowthRule
-from acqstream.mirrors.mirror_container import existing_shapes
+from acqstream.mirrors.mirror_container import existing_shapes, open_publisher
 from acqstream.mirrors.mirror_plan import Budget, ChunkPlan, MirrorSpace
 from acqstream.mirrors.slab import SlabBuffers
 from acqstream.mirrors.slab_grid import final_sizes, level_shapes
 from acqstream.mirrors.slab_tasks import Workers
-from acqstream.mirrors.watermark_publisher import open_publisher
 from acqstream.storage.files.free_space import SpaceBound
 from acqstream.views.base import ViewSource
 

@@ -101,6 +101,7 @@ class Publisher:
         self._announced: Mapping[str, bytes] = {}  # documents of the container, by key
         self._is_unsure = False  # documents may be older than the layout: their writer failed, or was killed
         self._listed: ArraySpec | None = None  # the full resolution in the listings
+        self._shown: ChunkLayout | None = None  # whose members other software sees
         self._is_settled = False  # the container was complete, and nothing was stored since
         self._shards: OpenShards | None = None
         self._sums = ChecksumWriter(store, lists)
@@ -156,9 +157,8 @@ class Publisher:
         return self._layout.needs != "whole"
 
     def stored_with(self, level: int, position: Position) -> Hashable:
-        """Equal for chunks that one `store_together` should store, as their bytes alternate in a file: none here."""
-        del level
-        return position
+        """Equal for chunks that one `store_together` should store, as their bytes alternate in a file."""
+        return self._layout.key(level, position) if self._layout.joined_layers > 1 else position
 
     def store_together(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None:
         """As `store`; those that lie one after the other in a file become one write."""
@@ -277,6 +277,7 @@ class Publisher:
         is_unsure, self._is_unsure = self._is_unsure, True
         if is_unsure or before.member_version != self._layout.member_version:
             self._put_members_again()
+        self._show_members(None if is_unsure else self._shown)
         documents = self._layout.documents(complete=complete)
         if is_unsure or documents != self._announced:
             self._put_documents(documents)
@@ -293,6 +294,20 @@ class Publisher:
                 self._put_together(changed)
                 changed = {}
         self._put_together(changed)
+
+    def _show_members(self, before: ChunkLayout | None) -> None:
+        """Put what other software needs of members inside the shape, where it differs from that of a layout before."""
+        changed: dict[str, bytes] = {}
+        for member, documents in self._layout.shown_documents(before, self._container_name):
+            if member not in self._members:  # none of its frames came
+                self._put_member(member)
+                self._members.add(member)
+            changed |= documents
+            if len(changed) >= _MAX_TOGETHER:
+                self._store.ensure_all(changed)
+                changed = {}
+        self._store.ensure_all(changed)
+        self._shown = self._layout
 
     def _put_together(self, documents: Mapping[str, bytes]) -> None:
         self._store.ensure_all(documents)

@@ -12,7 +12,7 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError, CorruptDataset
 from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.registry import chunk_format
-from acqstream.mirrors.watermark_publisher import open_publisher
+from acqstream.mirrors.mirror_container import open_publisher
 from acqstream.storage.files.disk import LocalDisk
 from acqstream.storage.stores.data_path import place_of
 

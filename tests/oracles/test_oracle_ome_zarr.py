@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import acqstream
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.ome_zarr import FORMAT
-from acqstream.mirrors.watermark_publisher import open_publisher
+from acqstream.mirrors.mirror_container import open_publisher
 from acqstream.views.view_run import ViewState
 from tests.formats.blocks import in_blocks
 from tests.log.make_frames import Frame, start_log, write_log

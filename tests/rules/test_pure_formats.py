@@ -45,7 +45,7 @@ LOG_FORMAT = "ndtiff"  # written by the daemon and read live by descriptors kept
 EDGES = {  # modules of mirrors that may name a path, and why
     "array_copy": "opens the source of a copy and its container, which a user names",
     "comparison": "opens the dataset and the mirror that a user compares, and looks for a dataset beside its mirror",
-    "mirror_container": "keeps mirror.json in the view's own folder, and removes a mirror that is named there",
+    "mirror_container": "keeps mirror.json in the view's own folder, makes the store of a mirror, and removes one",
     "mirror_plan": "counts processors",
     "mirror_tasks": "opens the dataset in another process",
     "mirror_view": "gets the folders of a view from its source",
@@ -57,7 +57,6 @@ EDGES = {  # modules of mirrors that may name a path, and why
     "task_runner": "ends a process",
     "view_kinds": "names the folder of a mirror",
     "view_worker": "is a process of its own",
-    "watermark_publisher": "makes the store of a folder",
 }
 
 

@@ -30,6 +30,8 @@ FORMAT: ChunkFormat[WkwOptions] = ChunkFormat(
     layout=create_layout,
     check=check,
     needs_distances=lambda _options: True,  # datasource-properties.json
+    announces_indices=True,
+    names_picture=True,  # blocks beyond its sides are left out of raw cubes
     grows_picture=True,
     resume_options=resume_options,
 )

@@ -29,7 +29,7 @@ from acqstream.formats.container_check import check_chunk, open_checked
 from acqstream.formats.wkw.axis_roles import CHANNEL, COMPONENT, Place, axis_roles
 from acqstream.formats.wkw.cube_folder import CubeFolder, CubeFolders, cube_problems, find_cubes, piece_shape_of
 from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header
-from acqstream.formats.wkw.layout import STORED_NAME, Cube, WkwOptions, cube_path, parse_depths
+from acqstream.formats.wkw.layout import Cube, WkwOptions, cube_path
 from acqstream.formats.wkw.metadata import (
     ARRAY_NAME,
     FULL,
@@ -50,8 +50,6 @@ from acqstream.storage.stores.data_path import ReadPlace
 
 _MARKS = (ARRAY_NAME, PROPERTIES_NAME, HEADER_NAME)
 _MOST_MARK_BYTES = 2**20
-_EVERYTHING = 2**32
-_MOST_KEPT = 256  # watermarks
 
 
 def open_array(path: ReadPlace, layer: str | None = None) -> list[ChunkReader]:
@@ -138,7 +136,7 @@ def _cube_is_sound(folder: CubeFolder, cube: Cube, report: CheckReport) -> bool:
 class WkwLevel:
     """A StoredLevel, read in pieces of its cubes.
 
-    A chunk is missing where there is no cube file, and after the watermark of one that is being written.
+    A chunk is missing where there is no cube file.
     """
 
     def __init__(self, folders: CubeFolders, found: FoundLevel) -> None:
@@ -148,12 +146,11 @@ class WkwLevel:
         self._roles = roles = axis_roles(found.spec.axes)
         components = (found.header.channels,) if roles.has_components else ()
         self.spec = replace(found.spec, chunk_shape=(1,) * roles.depth + piece_shape_of(found.header) + components)
-        self._whole: dict[tuple[tuple[int, ...], int], int] = {}
 
     def read(self, position: Position) -> NDArray[np.generic] | None:
         """See StoredLevel."""
         place = self._roles.place(position)
-        folder = self.folder(place) if self._is_whole(place) else None
+        folder = self.folder(place)
         voxels = None if folder is None else folder.read_piece(place.voxel)
         return None if voxels is None else self._roles.as_chunk(voxels)
 
@@ -164,9 +161,8 @@ class WkwLevel:
             folder = self.folder(place)
             if folder is None:
                 continue
-            for position in (one for cube in folder.cubes() for one in self.positions_in(place, folder, cube)):
-                if self._is_whole(self._roles.place(position)):
-                    yield position
+            for cube in folder.cubes():
+                yield from self.positions_in(place, folder, cube)
 
     def place(self, position: Position) -> str:
         """See StoredLevel: the folder of cubes."""
@@ -193,33 +189,11 @@ class WkwLevel:
             return None
         return self._folders.get(path, self._found.header)
 
-    def _is_whole(self, place: Place) -> bool:
-        """Return True if a piece may be read: one that is being written in place may be half old, half new."""
-        found, key = self._found, (place.dataset, place.layer)
-        if found.whole is None:
-            return True
-        start = place.voxel[0] * found.header.block_side
-        whole = self._whole.get(key, 0)
-        if start >= whole:
-            whole = found.whole(*key)
-            if len(self._whole) >= _MOST_KEPT:
-                self._whole.clear()
-            self._whole[key] = whole
-        return start < whole
-
 
 def read_array(container: ReadPlace) -> StoredArray:
     """The array that the note in this folder describes. Raises CorruptDataset, StorageError."""
     path = container / ARRAY_NAME
     return parse_array(path.content(), str(path))
-
-
-def read_depths(path: ReadPlace) -> dict[tuple[int, int], int] | None:
-    """Voxels by (level, layer); None without the file. Raises CorruptDataset, StorageError."""
-    try:
-        return parse_depths(path.content(), str(path))
-    except FileMissing:
-        return None
 
 
 def read_properties(path: ReadPlace) -> DatasourceProperties:
@@ -231,15 +205,13 @@ def read_properties(path: ReadPlace) -> DatasourceProperties:
 class FoundLevel:
     """One level as the metadata tell: spec without chunk_shape, header of the cubes, whether nothing more will come.
 
-    folder gives the folder of the cubes of a dataset and layer; whole, how deep a layer is intact, in voxels of the
-    level, where cubes are being written in place.
+    folder gives the folder of the cubes of a dataset and layer.
     """
 
     spec: ArraySpec
     header: Header
     folder: Callable[[tuple[int, ...], int], ReadPlace]
     complete: bool = True
-    whole: Callable[[tuple[int, ...], int], int] | None = None
 
 
 def is_wkw(path: ReadPlace) -> bool:
@@ -310,19 +282,11 @@ def _meant(path: ReadPlace) -> ReadPlace:
 
 def _stored_level(container: ReadPlace, array: StoredArray, level: int) -> FoundLevel:
     """A level of an array that was written here."""
-
-    def whole(dataset: tuple[int, ...], layer: int) -> int:
-        depths = read_depths(container / array.roles.folder(dataset) / STORED_NAME)
-        if depths is None and read_array(container).complete:
-            return _EVERYTHING  # the file has just been removed
-        return (depths or {}).get((level, layer), 0)
-
     return FoundLevel(
         array.levels[level],
         array.header,
         lambda dataset, layer: container / "/".join(cube_folder(array, level, dataset, layer)),
         array.complete,
-        None if array.complete or array.header.block_type is not BlockType.RAW else whole,
     )
 
 

@@ -3,18 +3,15 @@
 A raw chunk is a box of blocks of a cube, written in place; a compressed one is a complete cube file. The container has
 a folder for each dataset of webKNOSSOS, in it one for each layer, in it one for each magnification, in it
 `z<k>/y<j>/x<i>.wkw` and `header.wkw` for all of them. Cube (k, j, i) covers x from i times the side of a cube on, and
-so on; a cube that holds nothing need not exist. `acqstream-stored.json` in the folder of a dataset that is being
-written says what our readers may read of it: a depth, in voxels of the level, by "level/layer" (numbers). It is gone
-when the array is complete. Source of paths: webknossos-wrap, format description version 1.
+so on; a cube that holds nothing need not exist. Source of paths: webknossos-wrap, format description version 1.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Literal, Self, get_args
 
 import numpy as np
@@ -23,9 +20,8 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import ConfigError, DatasetExists
 from acqstream.formats.array_options import OptionReader
-from acqstream.formats.chunk_layout import Encoded, InPlace, Plan
+from acqstream.formats.chunk_layout import ChunkLayout, Encoded, InPlace, Plan
 from acqstream.formats.level_plan import reduced_levels
-from acqstream.formats.watermark_layout import ChunkPlace, Extent, Rows, WatermarkLayout
 from acqstream.formats.wkw.axis_roles import CHANNEL, AxisRoles, Place, axis_roles, layer_names, wkw_axes
 from acqstream.formats.wkw.codec import (
     BlockOrder,
@@ -41,7 +37,6 @@ from acqstream.formats.wkw.header import (
     HEADER_NAME,
     MAX_SIDE,
     MAX_VOXEL_BYTES,
-    MAX_VOXELS,
     VOXEL_TYPES,
     BlockType,
     Header,
@@ -58,9 +53,7 @@ from acqstream.formats.wkw.metadata import (
     is_power_of_two,
     parse_array,
     unit_name,
-    visible_extents,
 )
-from acqstream.storage.files.small_file import parse_fields
 from acqstream.storage.stores.store import Capability
 
 Cube = tuple[int, int, int]
@@ -82,30 +75,6 @@ def parse_cube_path(path: str) -> Cube | None:
     """The inverse of `cube_path`; None for any other path."""
     found = re.fullmatch(f"{Z_NAME.pattern}/{Y_NAME.pattern}/{X_NAME.pattern}", path)
     return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
-
-
-STORED_NAME = "acqstream-stored.json"
-
-_KEY = re.compile("([0-9]{1,9})/([0-9]{1,9})")
-
-
-def encode_rows(rows: Mapping[tuple[int, int], int], row_depths: Sequence[int]) -> bytes:
-    """The content of the file. rows: their number by (level, layer); row_depths: voxels of a row, by level."""
-    return json.dumps(
-        {f"{level}/{layer}": count * row_depths[level] for (level, layer), count in sorted(rows.items())}
-    ).encode()
-
-
-def parse_depths(content: bytes, path: str) -> dict[tuple[int, int], int]:
-    """Voxels by (level, layer). Raises CorruptDataset that names `path`."""
-    fields = parse_fields(content, path, max_integer=MAX_VOXELS)
-    depths = {}
-    for name in fields.values:
-        key = _KEY.fullmatch(name)
-        if key is None:
-            raise fields.wrong(name, "absent: fields are named level/layer")
-        depths[int(key[1]), int(key[2])] = fields.integer(name)
-    return depths
 
 
 BLOCK_SIDE = 32  # what webKNOSSOS streams; it shows no other
@@ -153,7 +122,7 @@ _MAX_PLANE_CUBES = 1024
 
 
 @dataclass(frozen=True)
-class WkwLayout(WatermarkLayout):
+class WkwLayout(ChunkLayout):
     """`create_layout` makes that of a new container. header is that of all cubes; layer_names are by channel.
 
     open_sides: whether the picture grows along (y, x), whose sizes were not known at first.
@@ -185,11 +154,6 @@ class WkwLayout(WatermarkLayout):
     def stored_array(self, *, complete: bool = False) -> StoredArray:
         """The array as our note describes it."""
         return StoredArray(self.plan.levels, self.layer_names, self.header, complete)
-
-    def place(self, position: Position) -> ChunkPlace:
-        """See WatermarkLayout: the layer is the part, the dataset the member."""
-        place = self.roles.place(position)
-        return ChunkPlace(place.dataset, place.layer, place.voxel[0], place.voxel[1:])
 
     def key(self, level: int, position: Position) -> str:
         """See ChunkLayout: the cube file, which has many chunks if it is raw."""
@@ -255,60 +219,49 @@ class WkwLayout(WatermarkLayout):
             shapes = [_max_shape(*pair) for pair in zip(shapes, own, strict=True)]
         return replace(self, plan=self.plan.with_shapes(shapes), layer_names=found.layers), found.complete
 
-    def row_chunks(self, level: int) -> int:
-        """See WatermarkLayout."""
-        return 1 if any(self.open_sides) else math.prod(self.plan.levels[level].grid_shape[self.roles.depth + 1 :])
-
-    def part_document(self, level: int, member: Position, part: int) -> tuple[str, bytes]:
-        """See WatermarkLayout: `header.wkw` of a folder of cubes."""
-        return _key(*self._cube_folder(level, member, part), HEADER_NAME), self.header.encode(0)
-
-    def progress_key(self, member: Position) -> str:
-        """See WatermarkLayout."""
-        return _key(self.roles.folder(member), STORED_NAME)
-
-    def progress(self, rows: Rows) -> bytes:
-        """See WatermarkLayout."""
-        return encode_rows(rows, self._row_depths)
-
-    def parse_progress(self, content: bytes, where: str) -> Rows:
-        """See WatermarkLayout."""
-        depths, sizes = parse_depths(content, where), self._row_depths
-        return {key: depth // sizes[key[0]] for key, depth in depths.items() if key[0] < len(sizes)}
-
-    def all_rows(self) -> Rows:
-        """See WatermarkLayout."""
+    def member_documents(self, member: Position) -> Mapping[str, bytes]:
+        """See ChunkLayout: `header.wkw` of each folder of cubes of a dataset."""
+        content = self.header.encode(0)
         return {
-            (level, layer): spec.grid_shape[self.roles.depth]
+            _key(*self._cube_folder(level, member, layer), HEADER_NAME): content
             for level, spec in enumerate(self.plan.levels)
             for layer in range(self.roles.layers(spec.shape))
         }
 
-    def visible_members(self) -> list[Position]:
-        """See WatermarkLayout."""
-        shape = self.stored_array().visible_shape()
-        return [] if 0 in shape else list(self.roles.datasets(shape))
+    @property
+    def member_version(self) -> Hashable:
+        """See ChunkLayout."""
+        return tuple(self.roles.layers(level.shape) for level in self.plan.levels)
 
-    def visible_extents(self, member: Position, rows: Rows) -> tuple[Extent, ...]:
-        """See WatermarkLayout: the bounding box of each layer."""
-        array = self.stored_array()
-        shape = array.visible_shape()
-        if not all(at < shape[axis] for at, axis in zip(member, self.roles.folders, strict=True)):
-            return ()
-        return visible_extents(array, rows)
-
-    def listing_key(self, member: Position) -> str:
-        """See WatermarkLayout."""
-        return _key(self.roles.folder(member), PROPERTIES_NAME)
-
-    def listing(self, member: Position, extents: Sequence[Extent], container_name: str) -> bytes:
-        """See WatermarkLayout: `datasource-properties.json`, whose bounding box is the watermark of other software."""
-        array = self.stored_array()
-        return encode_properties(dataset_properties(array, member, container_name, extents))
+    def shown_documents(
+        self, before: ChunkLayout | None, container_name: str
+    ) -> Iterator[tuple[Position, Mapping[str, bytes]]]:
+        """See ChunkLayout: `datasource-properties.json`, whose bounding box is the extent that every level has."""
+        roles, array, shape = self.roles, self.stored_array(), self._shown_shape
+        if 0 in shape:
+            return
+        starts = [0] * len(roles.folders)
+        if isinstance(before, WkwLayout) and before._shown_version == self._shown_version:
+            sizes = [(before._shown_shape[axis], shape[axis]) for axis in roles.folders]
+            grown = [axis for axis, (old, new) in enumerate(sizes) if old != new]
+            if not grown:
+                return
+            if len(grown) == 1:
+                starts[grown[0]] = sizes[grown[0]][0]
+        for member in product(*(range(start, shape[axis]) for start, axis in zip(starts, roles.folders, strict=True))):
+            properties = dataset_properties(array, member, container_name, roles.extent(shape))
+            yield member, {_key(roles.folder(member), PROPERTIES_NAME): encode_properties(properties)}
 
     @property
-    def _row_depths(self) -> list[int]:
-        return [level.chunk_shape[self.roles.depth] for level in self.plan.levels]
+    def _shown_shape(self) -> tuple[int, ...]:
+        return self.stored_array().visible_shape()
+
+    @property
+    def _shown_version(self) -> Hashable:
+        """While it is the same, what is shown of a dataset is, too."""
+        full = self.plan.full
+        sizes = [size for axis, size in enumerate(self._shown_shape) if axis not in self.roles.folders]
+        return tuple(sizes), full.scale, full.units, repr(full.own), full.looks, full.bits
 
     def _cube_folder(self, level: int, dataset: Position, layer: int) -> tuple[str, ...]:
         return cube_folder(self.stored_array(), level, dataset, layer)

@@ -24,7 +24,6 @@ from acqstream.description.channels import display_range
 from acqstream.description.space import UM_BY_UNIT
 from acqstream.errors import ConfigError, UnsupportedFeature
 from acqstream.formats.array_note import note_of_array, note_of_level, plain_value, read_array, read_level
-from acqstream.formats.watermark_layout import NOTHING, Extent, Rows
 from acqstream.formats.wkw.axis_roles import COMPONENT, AxisRoles, axis_roles, plain_name
 from acqstream.formats.wkw.header import MAX_VOXELS, VOXEL_TYPES, BlockType, Header
 from acqstream.grid.block_sizes import reduced_size
@@ -375,20 +374,19 @@ def _level(level: Fields, common: ArraySpec) -> ArraySpec:
 
 
 def dataset_properties(
-    array: StoredArray, dataset: tuple[int, ...], container: str, extents: Sequence[Extent]
+    array: StoredArray, dataset: tuple[int, ...], container: str, extent: tuple[int, int, int]
 ) -> DatasourceProperties:
-    """Of one dataset of the array. extents: those of the bounding box of each layer; a layer without voxels is left
-    out. container is the name of the folder of the whole.
+    """Of one dataset of the array. extent: (z, y, x) of the bounding box of its layers. container is the name of the
+    folder of the whole.
     """
     roles, header = array.roles, array.header
     entries = tuple(LayerMagnification(magnification(level), cube_side=header.cube_side) for level in array.levels)
     voxels = element_class(header.dtype, header.channels)
     layers = tuple(
         LayerProperties(
-            array.layer_name(layer), voxels, header.channels, (x, y, depth), entries, view=_view(array.levels[0], layer)
+            array.layer_name(layer), voxels, header.channels, extent[::-1], entries, view=_view(array.levels[0], layer)
         )
-        for layer, (depth, y, x) in enumerate(extents)
-        if depth
+        for layer in range(roles.layers(array.visible_shape()))
     )
     name = "_".join(part for part in (plain_name(container), roles.folder(dataset)) if part)
     at = {roles.axes[axis]: item for axis, item in zip(roles.folders, dataset, strict=True)}
@@ -403,26 +401,6 @@ def _view(full: ArraySpec, layer: int) -> dict[str, object]:
     shown = display_range(look, full.dtype, full.bits)
     color = [*bytes.fromhex(look.color[1:])]
     return {"color": color, "intensityRange": [shown.start, shown.end], "min": shown.low, "max": shown.high}
-
-
-def visible_extents(array: StoredArray, rows: Rows) -> tuple[Extent, ...]:
-    """The extent of each layer of a dataset that is stored in every level, in voxels of the full resolution.
-
-    rows: by level and layer, in chunks.
-    """
-    shape, axis = array.visible_shape(), array.roles.depth
-    _, y, x = array.roles.extent(shape)
-
-    def depth_of(layer: int) -> int:
-        depth = shape[axis]
-        for number, level in enumerate(array.levels):
-            whole = rows.get((number, layer), 0) * level.chunk_shape[axis]
-            if whole < level.shape[axis]:
-                depth = min(depth, whole * level.factors[axis])
-        return depth
-
-    depths = map(depth_of, range(array.roles.layers(shape)))
-    return tuple((depth, y, x) if depth and y and x else NOTHING for depth in depths)
 
 
 def cube_folder(array: StoredArray, level: int, dataset: tuple[int, ...], layer: int) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from acqstream.formats.hsds.metadata import (
     server_documents,
     stated_dims,
 )
-from acqstream.mirrors.watermark_publisher import open_publisher
+from acqstream.mirrors.mirror_container import open_publisher
 from acqstream.storage.files.disk import LocalDisk
 from acqstream.storage.stores.data_path import place_of
 from tests.storage.unforced_disk import UnforcedDisk

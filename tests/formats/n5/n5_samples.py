@@ -18,7 +18,7 @@ from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.n5 import FORMAT
 from acqstream.formats.n5.member_folders import folder_axes
 from acqstream.grid.block_sizes import reduced_shape
-from acqstream.mirrors.watermark_publisher import open_publisher
+from acqstream.mirrors.mirror_container import open_publisher
 from acqstream.storage.files.disk import Disk
 from tests.storage.unforced_disk import UnforcedDisk
 

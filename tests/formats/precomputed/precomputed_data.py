@@ -17,7 +17,7 @@ from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.chunk_reader import ChunkReader
 from acqstream.formats.precomputed import FORMAT
 from acqstream.formats.precomputed.foreign import open_volume
-from acqstream.mirrors.watermark_publisher import open_publisher
+from acqstream.mirrors.mirror_container import open_publisher
 from acqstream.storage.stores.data_path import place_of
 from tests.storage.unforced_disk import UnforcedDisk
 

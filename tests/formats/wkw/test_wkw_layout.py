@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +9,12 @@ import pytest
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError, CorruptDataset
-from acqstream.formats.watermark_layout import NOTHING
-from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.foreign import open_array
 from acqstream.formats.wkw.layout import WkwLayout, create_layout, parse_options, plan
-from acqstream.mirrors.watermark_publisher import WatermarkPublisher, open_publisher
+from acqstream.mirrors.publisher import Publisher
 from acqstream.storage.stores.data_path import place_of
 from acqstream.storage.stores.local_store import LocalStore
 from tests.checksum_files import other_files
-from tests.formats.blocks import in_blocks
 from tests.formats.wkw.wkw_data import noise, read_all, store
 from tests.storage.memory_store import MemoryStore
 from tests.storage.unforced_disk import UnforcedDisk
@@ -84,7 +79,7 @@ def test_chunks_come_back(spec: ArraySpec, options: dict[str, object]) -> None:
 def test_raw_cubes_need_a_store_that_writes_in_place() -> None:
     layout = layout_of(SPECS[0], KINDS[0])
     with pytest.raises(ConfigError, match=r"cells\.wkw needs a store that can write inside objects"):
-        WatermarkPublisher(layout, MemoryStore(["whole"]), "cells.wkw").begin()
+        Publisher(layout, MemoryStore(["whole"]), None, "cells.wkw").begin()
 
 
 @all_kinds
@@ -92,7 +87,7 @@ def test_a_store_in_memory_gets_what_a_folder_gets(tmp_path: Path, options: dict
     layout = layout_of(SPECS[1], options)
     stores = MemoryStore(["whole", layout.needs]), LocalStore(tmp_path / "a.wkw", UnforcedDisk())
     for kept in stores:
-        publisher = WatermarkPublisher(layout, kept, "a.wkw")
+        publisher = Publisher(layout, kept, None, "a.wkw")
         publisher.begin()
         for level, spec in enumerate(layout.plan.levels):
             store(publisher, level, spec, noise(spec.shape, spec.dtype))
@@ -102,49 +97,3 @@ def test_a_store_in_memory_gets_what_a_folder_gets(tmp_path: Path, options: dict
     assert other_files(memory) == other_files(local)
     assert memory.keys() - other_files(memory).keys()  # also where the store cannot append
     assert np.array_equal(read_all(open_array(place_of(tmp_path / "a.wkw"))[0]), noise(layout.plan.full.shape, U2))
-
-
-def test_one_of_several_processes_announces_nothing(tmp_path: Path) -> None:
-    """The rows before those that it has stored may be in progress in another process."""
-    options = parse_options({"levels": 1, "cube": 32})
-    planned = plan(ArraySpec(axes=("z", "y", "x"), shape=(64, 20, 20), dtype=U2), options)
-    whole, part = (
-        open_publisher(FORMAT, tmp_path / "a.wkw", planned, options, UnforcedDisk(), announces=announces)
-        for announces in (True, False)
-    )
-    spec = planned.full
-    chunk = in_blocks(noise(spec.chunk_shape, U2), spec.block_shape)
-    part.store(0, (1, 0, 0), part.encode(0, (1, 0, 0), chunk))
-    part.sync()
-    (reader,) = open_array(place_of(tmp_path / "a.wkw"))
-    assert reader.read_chunk((1, 0, 0)) is None
-    whole.store(0, (0, 0, 0), whole.encode(0, (0, 0, 0), chunk))
-    whole.finish(planned.levels)
-    reader.refresh()
-    assert all(reader.read_chunk((row, 0, 0)) is not None for row in range(2))
-
-
-@all_specs
-@pytest.mark.parametrize("options", [{"cube": 32}, {"cube": 64}], ids=["small", "large"])
-def test_a_row_has_all_chunks_of_a_plane_of_cubes(spec: ArraySpec, options: dict[str, object]) -> None:
-    """Fewer would announce rows that are stored in part, more would announce none."""
-    layout = layout_of(spec, options)
-    for level, of_level in enumerate(layout.plan.levels):
-        places = [layout.place(position) for position in np.ndindex(*of_level.grid_shape)]
-        counts = Counter((place.member, place.part, place.row) for place in places)
-        assert {*counts.values()} == {layout.row_chunks(level)}
-
-
-def test_a_row_of_an_open_picture_is_readable_with_its_first_chunk() -> None:
-    layout = layout_of(ArraySpec(axes=("z", "y", "x"), shape=(1, 0, 0), dtype=U2), KINDS[0])
-    grown = replace(layout, plan=layout.plan.with_shapes([(1, 170, 300), (1, 64, 150)]))
-    assert [grown.row_chunks(level) for level in range(2)] == [1, 1]
-
-
-def test_the_box_of_an_open_picture_is_what_every_level_has() -> None:
-    layout = layout_of(ArraySpec(axes=("z", "y", "x"), shape=(1, 0, 0), dtype=U2), KINDS[0])
-    rows = {(0, 0): 1, (1, 0): 1}
-    grown = replace(layout, plan=layout.plan.with_shapes([(1, 170, 300), (1, 64, 150)]))
-    assert grown.visible_extents((), rows) == ((1, 128, 300),)
-    assert grown.visible_extents((), {(0, 0): 1}) == (NOTHING,)
-    assert layout.visible_extents((), rows) == (NOTHING,)

@@ -244,31 +244,25 @@ def test_done_again_after_a_crash_the_bytes_are_the_same(tmp_path, options):
     assert different == []
 
 
-def test_a_shorter_end_than_announced_takes_datasets_back(tmp_path):
-    spec = ArraySpec(axes=("time", "z", "y", "x"), shape=(3, 20, 32, 32), dtype=U2)
-    levels = planned(spec, levels=1)
-    writer = begin(tmp_path / "a", levels, levels=1)
-    array = noise(spec.shape, U2)
-    store(writer, 0, levels[0], array, skip=[(1, 0, 0, 0)])
-    writer.sync()
-    assert box(tmp_path / "a" / "time0002") == (32, 32, 20)
-    writer.finish([replace(levels[0], shape=(2, 10, 32, 32))])
-    assert not (tmp_path / "a" / "time0002" / "datasource-properties.json").exists()
-    assert box(tmp_path / "a" / "time0001") == (32, 32, 10)
-    (reader,) = open_array(place_of(tmp_path / "a"))
-    assert (reader.spec.shape, reader.complete) == ((2, 10, 32, 32), True)
-    assert np.array_equal(reader.read_chunk((0, 0, 0, 0)), array[:1, :10])
-    assert reader.read_chunk((1, 0, 0, 0)) is None
-    assert list(reader.stored()) == [(0, 0, 0, 0)]
-    assert not list((tmp_path / "a").rglob("acqstream-stored.json"))
-
-
 def test_a_level_does_not_shrink_while_it_grows(tmp_path):
     levels = planned(STACK, levels=1)
-    writer = begin(tmp_path / "a", levels, levels=1)
+    writer = begin(tmp_path / "a", [replace(levels[0], shape=(0, 90, 130))], levels=1)
     store(writer, 0, levels[0], noise(STACK.shape, U2))
+    writer.grow(0, (70, 90, 130))
     writer.grow(0, (32, 90, 130))
     assert box(tmp_path / "a") == (130, 90, 70)
+
+
+def test_a_shorter_end_than_planned_is_that_of_the_boxes(tmp_path):
+    spec = ArraySpec(axes=("time", "z", "y", "x"), shape=(3, 20, 32, 32), dtype=U2)
+    levels = planned(spec, levels=1)
+    writer = begin(tmp_path / "a", [replace(levels[0], shape=(0, 20, 32, 32))], levels=1)
+    store(writer, 0, levels[0], noise(spec.shape, U2), skip=[(1, 0, 0, 0), (2, 0, 0, 0)])
+    writer.grow(0, (2, 20, 32, 32))
+    assert box(tmp_path / "a" / "time0001") == (32, 32, 20)
+    writer.finish([replace(levels[0], shape=(2, 10, 32, 32))])
+    assert [box(tmp_path / "a" / f"time000{time}") for time in range(2)] == [(32, 32, 10)] * 2
+    assert not (tmp_path / "a" / "time0002").exists()
 
 
 def test_a_chunk_of_another_shape_is_refused(tmp_path):
@@ -363,11 +357,14 @@ def test_nothing_is_announced_before_it_is_forced(tmp_path, options):
     writer = create_writer(tmp_path / "a", levels, parse_options({"levels": 1, **options}), disk)
     store(writer, 0, final[0], noise(STACK.shape, U2))
     writer.grow(0, STACK.shape)
-    announced = [(name, unforced) for name, unforced in disk.named if name.endswith(".json")]
+    container = f"{tmp_path / 'a'}/"  # a killed mirror makes the checksums beside it again
+    announced = [
+        (name, {path for path in unforced if path.startswith(container)})
+        for name, unforced in disk.named
+        if name.startswith(container) and name.endswith(".json")
+    ]
     assert [name.rpartition("/")[2] for name, _ in announced] == [
         "acqstream-array.json",
-        "lists.json",
-        "acqstream-stored.json",
         "datasource-properties.json",
         "acqstream-array.json",
     ]
@@ -405,7 +402,7 @@ def test_chunks_come_from_several_threads_in_any_order(tmp_path, options):
 
 
 @pytest.mark.parametrize("options", KINDS[:2], ids=lambda options: options["compression"])
-def test_a_complete_container_says_no_progress(tmp_path, options):
+def test_a_complete_container_stays_as_it_is(tmp_path, options):
     """Not after a sync that comes behind the end, nor where a restarted mirror stores again what is there."""
     path, levels = tmp_path / "a", planned(STACK, levels=1, **options)
     writer = begin(path, levels, levels=1, **options)
@@ -421,18 +418,3 @@ def test_a_complete_container_says_no_progress(tmp_path, options):
     again.finish(levels)
     again.sync()
     assert tree(path) == complete
-
-
-def test_what_was_announced_by_the_end_alone_leaves_no_progress(tmp_path):
-    """A killed mirror may have stored and forced frames of a time that it did not announce any more."""
-    spec = ArraySpec(axes=("time", "z", "y", "x"), shape=(2, 64, 90, 130), dtype=U2)
-    options = {"levels": 1, **KINDS[0]}
-    levels = planned(spec, **options)
-    writer = begin(tmp_path / "a", [replace(levels[0], shape=(0, 64, 90, 130))], **options)
-    store(writer, 0, levels[0], noise(spec.shape, U2))
-    writer.sync()
-    writer.finish(levels)
-    once = begin(tmp_path / "b", levels, **options)
-    store(once, 0, levels[0], noise(spec.shape, U2))
-    once.finish(levels)
-    assert tree(tmp_path / "a").keys() == tree(tmp_path / "b").keys()

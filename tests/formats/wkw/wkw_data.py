@@ -16,7 +16,7 @@ from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.codec import block_order, encode_compressed, encode_raw, raw_runs
 from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header
 from acqstream.formats.wkw.layout import cube_path, parse_options, plan, plan_levels
-from acqstream.mirrors.watermark_publisher import open_publisher
+from acqstream.mirrors.mirror_container import open_publisher
 from acqstream.storage.files.disk import Disk
 from acqstream.storage.stores.local_store import LocalStore
 from tests.formats.blocks import in_blocks
