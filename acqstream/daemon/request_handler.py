@@ -17,8 +17,7 @@ from acqstream import __version__
 from acqstream.daemon.acquisition import AcquisitionRegistry, ActiveAcquisition, Peer
 from acqstream.daemon.announcer import Announcer
 from acqstream.daemon.config import DaemonConfig
-from acqstream.daemon.daemon_process import boot_id
-from acqstream.daemon.data_directory import DataDirectory, check_name
+from acqstream.daemon.data_directory import DataDirectory, boot_id, check_name
 from acqstream.daemon.endpoints import Endpoints
 from acqstream.daemon.kept_settings import kept_entries, kept_summary
 from acqstream.daemon.open_queue import OpenQueue

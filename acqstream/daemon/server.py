@@ -25,8 +25,7 @@ from acqstream.daemon.child_process import WEB_END_S, notifier_process, web_proc
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.connection_guard import ConnectionGuard
 from acqstream.daemon.crash_recovery import growing_datasets, recover_all, resume_views
-from acqstream.daemon.daemon_process import boot_id
-from acqstream.daemon.data_directory import DataDirectory
+from acqstream.daemon.data_directory import DataDirectory, boot_id
 from acqstream.daemon.endpoints import SHUTDOWN_SUFFIX, Endpoints
 from acqstream.daemon.reception import MessageReceiver, Reception
 from acqstream.daemon.request_handler import RequestHandler

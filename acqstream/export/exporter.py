@@ -17,9 +17,8 @@ from acqstream.export.frame_references import frame_references
 from acqstream.export.hdf5 import IMAGE, Hdf5Writer, open_hdf5, write_metadata, write_scales, write_summary
 from acqstream.export.metadata_table import MetadataTable, table_suffix
 from acqstream.export.ome_images import ImageGrid, ome_images, ome_pixels, physical_steps
-from acqstream.export.ome_tiff import TileEncoder, write_ome_tiff
-from acqstream.export.plain_tiff import is_hyperstack, write_plain_tiff
 from acqstream.export.plane_levels import PlaneLevels, level_count
+from acqstream.export.tiff_files import TileEncoder, is_hyperstack, write_ome_tiff, write_plain_tiff
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.ndtiff.folders import container_of
 from acqstream.formats.registry import chunk_format, chunk_format_names, find_format

@@ -20,9 +20,8 @@ from acqstream.model.axes import AxisValue
 from acqstream.web.answers import NO_CACHE, Body, absent, send
 from acqstream.web.data.dataset_shelf import DatasetShelf
 from acqstream.web.data.neuroglancer_state import PUBLIC_CLIENT
-from acqstream.web.page.dataset_list import DatasetEntry, list_datasets
+from acqstream.web.page.dataset_list import DatasetEntry, list_datasets, viewer_lines
 from acqstream.web.page.picture_source import borrow_pictures
-from acqstream.web.page.viewer_links import viewer_lines
 from acqstream.web.page_routes import PageState, send_json
 from acqstream.web.previews import MAX_SIDE, MIN_SIDE, Preview, PreviewRequest
 from acqstream.web.web_context import CONTEXT, WebContext

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.bench.comparison import ROWS, BenchSettings, run_benchmark
-from acqstream.bench.peers import PEERS
+from acqstream.bench.comparison import PEERS, ROWS, BenchSettings, run_benchmark
 
 
 @pytest.mark.slow

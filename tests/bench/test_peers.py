@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from acqstream.bench import peers
-from acqstream.bench.peers import PEERS, PeerPackage, frames_per_chunk
+from acqstream.bench import comparison
+from acqstream.bench.comparison import PEERS, PeerPackage, frames_per_chunk
 from acqstream.bench.workload import Workload
 
 FRAMES = 70
@@ -19,7 +19,7 @@ FRAMES = 70
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "_CHUNK_BYTES", 3 * 2 * 32 * 48)  # three frames: the last chunk is not full
+    monkeypatch.setattr(comparison, "_CHUNK_BYTES", 3 * 2 * 32 * 48)  # three frames: the last chunk is not full
 
 
 def images(workload: Workload) -> NDArray[Any]:
@@ -56,10 +56,10 @@ def test_a_peer_stores_every_frame_and_is_forced(name: str, tmp_path: Path, monk
     if reason := PEERS[name].absent():
         pytest.skip(reason)
     forced: list[str] = []
-    monkeypatch.setattr(peers, "_sync", forced.append)
-    monkeypatch.setattr(peers, "FILES", SimpleNamespace(sync_directory=forced.append))
+    monkeypatch.setattr(comparison, "_sync", forced.append)
+    monkeypatch.setattr(comparison, "FILES", SimpleNamespace(sync_directory=forced.append))
     workload = Workload((32, 48), "uint16", FRAMES)
-    measured = peers.write_frames(name, tmp_path, workload)
+    measured = comparison.write_frames(name, tmp_path, workload)
     assert measured.frames == FRAMES
     assert {Path(path) for path in forced} == {tmp_path, *tmp_path.rglob("*")}
     np.testing.assert_array_equal(READERS[name](tmp_path), images(workload))

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
-from acqstream.client.pending_events import EventClock
+from acqstream.client.hook_frames import EventClock
 
 HOUR_S = 3600.0
 

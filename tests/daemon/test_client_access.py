@@ -13,7 +13,7 @@ from zmq.auth import load_certificate
 from zmq.utils.monitor import recv_monitor_message
 
 from acqstream.client.keys import make_keys
-from acqstream.daemon.client_access import ClientAccess
+from acqstream.daemon.endpoints import ClientAccess
 
 pytestmark = pytest.mark.skipif(not zmq.has("curve"), reason="ZeroMQ without CURVE")
 

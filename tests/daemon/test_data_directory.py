@@ -14,9 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from acqstream.daemon import daemon_process, data_directory
-from acqstream.daemon.daemon_process import own_process
-from acqstream.daemon.data_directory import DataDirectory, check_name
+from acqstream.daemon import data_directory
+from acqstream.daemon.data_directory import DataDirectory, check_name, own_process
 from acqstream.errors import AcquisitionRefused, ConfigError, DatasetExists, DatasetLocked
 from acqstream.model.daemon_note import DaemonNote, parse_daemon_note
 from acqstream.storage.files.directory_lock import LOCK_NAME, holder_of
@@ -241,7 +240,7 @@ def lock_text(process: str, beats: int) -> str:
 def test_a_daemon_that_cannot_be_seen_is_known_by_its_heartbeat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beats: bool
 ) -> None:
-    monkeypatch.setattr(daemon_process, "WATCH_S", 2.0)
+    monkeypatch.setattr(data_directory, "WATCH_S", 2.0)
     lock, ended = tmp_path / LOCK_NAME, threading.Event()
     lock.write_text(lock_text("another-boot - 7 1.00", 1))
 
@@ -271,8 +270,8 @@ def test_a_process_that_may_not_be_looked_at_is_not_taken_for_dead(monkeypatch: 
 
     boot, space, _, started = own_process().split()
     monkeypatch.setattr(psutil, "Process", hidden)
-    monkeypatch.setattr(daemon_process, "own_process", lambda: f"{boot} {space} 7 {started}")
-    assert daemon_process.is_running(f"{boot} {space} 8 {started}") is None
+    monkeypatch.setattr(data_directory, "own_process", lambda: f"{boot} {space} 7 {started}")
+    assert data_directory.is_running(f"{boot} {space} 8 {started}") is None
 
 
 @pytest.mark.parametrize("number", ["dead", "given again"])

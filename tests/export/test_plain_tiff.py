@@ -13,7 +13,7 @@ from PIL import Image
 
 import acqstream
 from acqstream.dataset.level_array import LevelArray
-from acqstream.export import plain_tiff
+from acqstream.export import tiff_files
 from acqstream.export.exporter import dataset_folder, default_out
 from tests.export.sample_exports import export, write_cells
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
@@ -74,14 +74,14 @@ def test_large_stacks_have_64_bit_offsets(
     cells: tuple[Path, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, array = cells
-    monkeypatch.setattr(plain_tiff, "MAX_CLASSIC_BYTES", array.nbytes)
+    monkeypatch.setattr(tiff_files, "MAX_CLASSIC_BYTES", array.nbytes)
     report = export(path, "tiff", tmp_path / "a.tif")
     with tifffile.TiffFile(report.path) as file:
         assert file.is_bigtiff
         pages = np.stack([page.asarray() for page in file.pages])
         np.testing.assert_array_equal(pages, array.reshape(-1, 40, 70))
     with acqstream.open(path) as ds:
-        assert plain_tiff.is_large(LevelArray(ds.levels[0].source))
+        assert tiff_files.is_large(LevelArray(ds.levels[0].source))
 
 
 def test_colours_are_a_hyperstack_too(tmp_path: Path) -> None:

@@ -15,8 +15,16 @@ import psutil
 import pytest
 
 from acqstream.model.notice_target import AddressTarget, CommandTarget
-from acqstream.monitor.notices import Notice, NoticeKind
-from acqstream.monitor.notifier import MAX_WAITING, NoticeSender, NotSent, SendLimits, post, run_command
+from acqstream.monitor.notifier import (
+    MAX_WAITING,
+    Notice,
+    NoticeKind,
+    NoticeSender,
+    NotSent,
+    SendLimits,
+    post,
+    run_command,
+)
 from tests.waiting import until
 
 EVIL = "cells'; touch evil; $(touch evil) `touch evil` & \n --flag"

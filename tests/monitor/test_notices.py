@@ -9,7 +9,7 @@ import pytest
 
 from acqstream.model.receipt import CTRL_C, Receipt
 from acqstream.monitor.daemon_watch import DaemonView
-from acqstream.monitor.notices import Notice, NoticeFinder, NoticeKind
+from acqstream.monitor.notifier import Notice, NoticeFinder, NoticeKind
 from tests.monitor.views_of_daemons import daemon_status, missing, paused, receipt_of, run_status, view_of
 
 

@@ -6,8 +6,7 @@ import threading
 from typing import Any, cast
 
 from acqstream.monitor.daemon_watch import DaemonView
-from acqstream.monitor.notices import Notice, NoticeFinder, NoticeKind
-from acqstream.monitor.notifier import END_S, NoticeSender, Notifier
+from acqstream.monitor.notifier import END_S, Notice, NoticeFinder, NoticeKind, NoticeSender, Notifier
 
 RUNS, ENDED = DaemonView(why="it runs"), DaemonView(why="it has ended")
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.web.page.page_texts import page_texts
-from acqstream.web.page_template import PageTemplate, load_page_files
+from acqstream.web.page_routes import PageTemplate, load_page_files
 from tests.monitor.views_of_daemons import daemon_status, receipt_of, run_status, view_of
 
 SMALL = (

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 from acqstream.model.units import shell_word
-from acqstream.web.page.viewer_links import viewer_lines
+from acqstream.web.page.dataset_list import viewer_lines
 
 BASE = "http://127.0.0.1:5280"
 CLIENT = "https://client.example/"

@@ -14,9 +14,9 @@ import lz4.block
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.bench.comparison import force
 from acqstream.bench.measurement import Measurement, UsageMeter, latency_of, reset_peak_memory
 from acqstream.bench.mirror import PEER_ROLE
-from acqstream.bench.peers import force
 from acqstream.bench.workload import Workload
 
 LZ4_SIDE = 32  # of a block of WKW, in voxels

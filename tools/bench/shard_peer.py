@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from acqstream.bench.comparison import force
 from acqstream.bench.measurement import Measurement, UsageMeter, reset_peak_memory
-from acqstream.bench.peers import force
 from acqstream.bench.workload import Workload
 from bench.block_peer import peer_measurement, stacked
 

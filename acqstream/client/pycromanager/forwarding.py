@@ -15,8 +15,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.client.hook_frames import CaptureClock, put_frame
-from acqstream.client.pending_events import SkippedEvents
+from acqstream.client.hook_frames import CaptureClock, SkippedEvents, put_frame
 from acqstream.client.plain_values import plain_scalar
 from acqstream.client.run import Run
 from acqstream.errors import AcqStreamError, ConfigError, ProtocolError

@@ -14,7 +14,7 @@ import useq
 from pymmcore_plus.mda._generator_sequence import GeneratorMDASequence
 
 from acqstream.client.plain_values import plain_metadata
-from acqstream.client.pymmcore.frame_metadata import frame_metadata, run_summary
+from acqstream.client.pymmcore.run_sink import frame_metadata, run_summary
 from acqstream.client.pymmcore.sequence_plan import plan_sequence
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import useq
 
 from acqstream.client.pymmcore.axes import AxisTranslator
-from acqstream.client.pymmcore.frame_metadata import frame_metadata
-from acqstream.client.pymmcore.run_sink import PendingMDAEvents
+from acqstream.client.pymmcore.run_sink import PendingMDAEvents, frame_metadata
 from acqstream.client.pymmcore.sequence_plan import SequencePlan, plan_sequence
 
 ROI = (0, 0, 8, 8)
