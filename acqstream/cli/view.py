@@ -63,7 +63,7 @@ def show_in_napari(path: Path, *, follow_links: bool, follow: bool = False) -> N
     """Open a window and wait until it is closed. A timer keeps the layers up to date."""
     import napari
 
-    from acqstream.dataset.napari_reader import show_layers
+    from acqstream.dataset.napari_live import show_layers
 
     show_layers(napari.Viewer(), path, follow_links=follow_links, follow=follow)
     napari.run()

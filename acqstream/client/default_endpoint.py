@@ -21,8 +21,8 @@ from acqstream.protocol.replies import Welcome
 from acqstream.protocol.shared_memory import socket_identity
 from acqstream.storage import platform
 from acqstream.storage.files.directory_lock import holder_of
+from acqstream.storage.local_sockets import private_folder
 from acqstream.storage.platform.capabilities import group_ids, has_local_sockets, peer_user, user_id
-from acqstream.storage.port_key import private_folder
 
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5271"
 ENDPOINT_VARIABLE = "ACQSTREAM_ENDPOINT"

@@ -11,8 +11,8 @@ from acqstream.errors import AcqStreamError, ConfigError
 from acqstream.storage.files.atomic_file import write_private
 from acqstream.storage.files.boundary import distrust
 from acqstream.storage.files.small_file import read_small_file
+from acqstream.storage.local_sockets import read_port_key
 from acqstream.storage.platform.capabilities import has_local_sockets
-from acqstream.storage.port_key import read_port_key
 
 SERVER_KEY_VARIABLE = "ACQSTREAM_SERVER_KEY"
 KEYS_VARIABLE = "ACQSTREAM_KEYS"

@@ -20,7 +20,7 @@ from acqstream.daemon.view_job import ViewJob
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError, FrameRefused, ProtocolError
 from acqstream.log.log import Log
-from acqstream.log.memory_budget import Share
+from acqstream.log.memory import Share
 from acqstream.log.writer import BATCH_BYTES
 from acqstream.mirrors.view_kinds import folder_of
 from acqstream.model.dataset_name import normal_name

@@ -17,9 +17,9 @@ from acqstream.mirrors.view_kinds import check_view
 from acqstream.model.notice_target import parse_target
 from acqstream.protocol.requests import parse_views
 from acqstream.storage.files.small_file import read_small_file
+from acqstream.storage.local_sockets import private_folder
 from acqstream.storage.memory_limit import usable_memory_bytes
 from acqstream.storage.platform.capabilities import has_local_sockets
-from acqstream.storage.port_key import private_folder
 
 MAX_PORT = 65535
 MAX_NOTICE_TARGETS = 10

@@ -23,11 +23,11 @@ from acqstream.daemon.runtime_folder import make_runtime_folder
 from acqstream.daemon.shared_memory_server import SharedMemoryServer
 from acqstream.errors import AcqStreamError, ConfigError, CorruptDataset
 from acqstream.protocol.shared_memory import socket_identity
-from acqstream.storage import socket_names
+from acqstream.storage import local_sockets
 from acqstream.storage.files.small_file import read_small_file
+from acqstream.storage.local_sockets import private_folder, remove_port_key, write_port_key
 from acqstream.storage.platform import exposure, memory_listener
 from acqstream.storage.platform.capabilities import has_local_sockets, port_release_s
-from acqstream.storage.port_key import private_folder, remove_port_key, write_port_key
 
 if TYPE_CHECKING:
     from acqstream.daemon.runtime_folder import ShutdownFile
@@ -132,7 +132,7 @@ class Endpoints:
     def close(self, linger_ms: int = 0) -> None:
         """Close all sockets, waiting up to linger_ms for last messages to leave. Repeated calls do nothing."""
         while self._names:  # first: once tcp is closed, the next daemon may bind these names
-            socket_names.remove(self._names.popitem()[0])
+            local_sockets.remove(self._names.popitem()[0])
         server, self.memory_server = self.memory_server, None
         if server is not None:
             server.close()
@@ -196,7 +196,7 @@ class Endpoints:
             self._check_path(Path(name))
             if Path(name).parent == self._runtime:
                 make_runtime_folder(self._runtime)
-            socket_names.take_over(Path(name))
+            local_sockets.take_over(Path(name))
         bound = _bind(socket, endpoint)
         if is_name:
             self._names[Path(name).absolute()] = socket

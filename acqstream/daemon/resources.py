@@ -20,7 +20,7 @@ from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.machine_watch import MIRRORS_KEEP, DiskSpace, LoadWatch
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, StorageError
-from acqstream.log.memory_budget import MemoryBudget
+from acqstream.log.memory import MemoryBudget
 from acqstream.mirrors.mirror_plan import MIB, Budget
 from acqstream.mirrors.view_kinds import ready_bytes
 from acqstream.model.view_spec import PYRAMID_KIND

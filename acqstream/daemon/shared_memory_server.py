@@ -18,7 +18,7 @@ from pathlib import Path
 from acqstream.errors import ConfigError, ProtocolError
 from acqstream.model.state import CLAIM_BYTES
 from acqstream.protocol import shared_memory as wire
-from acqstream.storage import socket_names
+from acqstream.storage import local_sockets
 from acqstream.storage.handover import close_handle, duplicate_handle, map_sealed_memory
 from acqstream.storage.platform import memory_listener
 
@@ -92,7 +92,7 @@ class SharedMemoryServer:
         self._numbers = count(1)
         self._visitors: dict[int, _Visitor] = {}
         if path is not None:
-            socket_names.take_over(path)
+            local_sockets.take_over(path)
         try:
             self._listener = memory_listener.MemoryListener(path)
         except OSError as error:
@@ -110,7 +110,7 @@ class SharedMemoryServer:
 
     def close(self) -> None:
         if self.path is not None:
-            socket_names.remove(self.path)
+            local_sockets.remove(self.path)
         for number in list(self._visitors):
             self._dismiss(number)
         self._listener.close()

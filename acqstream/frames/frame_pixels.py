@@ -1,12 +1,15 @@
 """Pixels of a snapshot: where a frame lies, pieces of frames and mosaics, and lower levels made on request.
 
-A request costs at most one frame or `MAX_SOURCE_BYTES` of tiles, and memory for a band of it.
+A request costs at most one frame or `MAX_SOURCE_BYTES` of tiles, and memory for a band of it. `LevelCache` keeps arrays
+that were read or computed, up to a number of bytes; each is made once at a time.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +19,6 @@ from numpy.typing import NDArray
 from acqstream.arrays.mosaic import Canvas, Side, TileRun
 from acqstream.formats.ndtiff.pixels import StoredFrame
 from acqstream.formats.ndtiff.reader import NDTiffReader
-from acqstream.frames.array_cache import LevelCache
 from acqstream.frames.frame_snapshot import PlacedArray
 from acqstream.grid.block_mean import BlockMean
 from acqstream.grid.block_sizes import reduced_shape
@@ -243,3 +245,51 @@ def may_make(mosaic: Canvas, sides: tuple[int, int], level: int, item_bytes: int
     """Return True if a mosaic can have this level: it has its tiles, or few enough make up a chunk of it."""
     source_bytes = sides[0] * sides[1] * item_bytes << 2 * level  # each level halves y and x
     return has_level(mosaic, level, n_own) or source_bytes <= MAX_SOURCE_BYTES
+
+
+Arrays = tuple[NDArray[np.generic], ...]
+
+
+class LevelCache:
+    """Least recently used entries go first. An entry that does not fit at all is not kept. Thread safe."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[Hashable, Arrays] = OrderedDict()
+        self._in_progress: dict[Hashable, threading.Lock] = {}
+        self.used_bytes = self.peak_bytes = 0
+
+    def get(self, key: Hashable, make: Callable[[], Arrays]) -> Arrays:
+        """The entry, which `make` makes if it is missing; other threads that ask for it wait meanwhile."""
+        with self._lock:
+            found = self._entries.get(key)
+            if found is not None:
+                self._entries.move_to_end(key)
+                return found
+            own = self._in_progress.setdefault(key, threading.Lock())
+        with own:
+            with self._lock:
+                found = self._entries.get(key)
+            if found is None:
+                found = make()
+                self._keep(key, found)
+        with self._lock:
+            self._in_progress.pop(key, None)
+        return found
+
+    def _keep(self, key: Hashable, arrays: Arrays) -> None:
+        count = _size(arrays)
+        with self._lock:
+            if count > self._max_bytes:
+                return
+            self._entries[key] = arrays
+            self.used_bytes += count
+            while self.used_bytes > self._max_bytes:
+                _, oldest = self._entries.popitem(last=False)
+                self.used_bytes -= _size(oldest)
+            self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+
+
+def _size(arrays: Arrays) -> int:
+    return sum(array.nbytes for array in arrays)

@@ -1,6 +1,6 @@
 """The log: takes frames, writes them to an NDTiff dataset, publishes them, closes with a receipt.
 
-A frame goes through `intake` (its place in memory by `ring`, in the file and in a group by `group_builder`), `writer`
+A frame goes through `intake` (its place in memory by `memory`, in the file and in a group by `group_builder`), `writer`
 (bytes to the stack file), `checksums` and `committer` (stack forced, journal records, index entries: published).
 `log_thread` makes these parts and runs from the first file to the receipt; `log.Log` is the face for the daemon.
 

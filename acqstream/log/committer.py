@@ -17,9 +17,8 @@ from acqstream.formats.ndtiff.layout import NDTiffLayout, Page, Pages, index_pix
 from acqstream.log import journal
 from acqstream.log.group import Gap, Group
 from acqstream.log.journal import MAX_UNFORCED_BYTES, MAX_UNFORCED_ENTRIES
-from acqstream.log.space_gate import SpaceGate
 from acqstream.log.stacks import Stack, Stacks
-from acqstream.log.threads import make_thread
+from acqstream.log.threads import SpaceGate, make_thread
 from acqstream.model.acquisition_spec import DurabilityMode
 from acqstream.storage.files.append_file import AppendFile
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from acqstream.errors import FrameRefused
 from acqstream.formats.ndtiff.layout import BLOCK_BYTES, NDTiffLayout, Pages, Placement
-from acqstream.log.ring import Span
+from acqstream.log.memory import Span
 from acqstream.model.frame_header import FrameHeader
 
 

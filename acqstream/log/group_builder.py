@@ -13,8 +13,8 @@ from acqstream.errors import AcquisitionFailed, FrameRefused
 from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES, NDTiffLayout, Placement, RollOver
 from acqstream.log.continuation import Continuation
 from acqstream.log.group import Gap, Group, add_gap
+from acqstream.log.memory import Ring
 from acqstream.log.recent_frames import GroupTable
-from acqstream.log.ring import Ring
 from acqstream.model.frame_header import FrameRun
 from acqstream.model.metadata import summary_json
 

@@ -15,8 +15,8 @@ from acqstream.log.continuation import Continuation
 from acqstream.log.frame_keys import AxisKinds, FrameKeys
 from acqstream.log.group import Gap, Group
 from acqstream.log.group_builder import GroupBuilder, Placing
+from acqstream.log.memory import Ring, Span
 from acqstream.log.recent_frames import GroupTable, address_of
-from acqstream.log.ring import Ring, Span
 from acqstream.model.frame_header import MAX_NUMBER, FrameHeader, FrameRun
 from acqstream.model.state import Limit
 

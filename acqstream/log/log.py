@@ -25,8 +25,8 @@ from acqstream.log.intake import Slot
 from acqstream.log.log_thread import CloseRequest, LogThread
 from acqstream.log.receipt_facts import LogNotes, stall_text
 from acqstream.log.recent_frames import NO_FOLLOWERS, Followers
-from acqstream.log.space_gate import RETRY_S
 from acqstream.log.state_file import DatasetState
+from acqstream.log.threads import RETRY_S
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.frame_header import FrameHeader, FrameRun
 from acqstream.model.receipt import Receipt, Status

@@ -23,13 +23,12 @@ from acqstream.log.frame_keys import FrameKeys
 from acqstream.log.group import Gap, Group
 from acqstream.log.group_builder import Placing
 from acqstream.log.intake import Intake
+from acqstream.log.memory import Ring
 from acqstream.log.receipt_facts import LogNotes, ReceiptCounts
 from acqstream.log.recent_frames import Followers
-from acqstream.log.ring import Ring
-from acqstream.log.space_gate import SpaceGate
 from acqstream.log.stacks import Stacks
 from acqstream.log.state_file import DatasetState, now_text, writer_versions
-from acqstream.log.threads import make_thread
+from acqstream.log.threads import SpaceGate, make_thread
 from acqstream.log.writer import Writer
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.receipt import END_STATES, MissingFrames, Receipt, Status

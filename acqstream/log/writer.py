@@ -16,8 +16,8 @@ from acqstream.log.committer import Batch, Committer
 from acqstream.log.group import Gap, Group, add_gap
 from acqstream.log.intake import Intake
 from acqstream.log.recent_frames import GroupTable
-from acqstream.log.space_gate import SpaceGate
 from acqstream.log.stacks import Stack, Stacks
+from acqstream.log.threads import SpaceGate
 
 BATCH_INTERVAL_S = 0.05
 BATCH_BYTES = 64 * 2**20

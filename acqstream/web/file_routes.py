@@ -19,7 +19,7 @@ from acqstream.errors import CorruptDataset, StorageError, UnsupportedFeature
 from acqstream.storage.files.boundary import Boundary
 from acqstream.storage.files.read_file import ReadFile, is_absent
 from acqstream.web.answers import BYTES, JSON, Body, FilePart, absent, content_tag, send, tag_of
-from acqstream.web.data.dataset_folders import leads_out
+from acqstream.web.data.dataset_shelf import leads_out
 from acqstream.web.web_context import CONTEXT
 
 CONTENT_TYPE = "text/html"

@@ -15,8 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from acqstream.web.connection_watch import ConnectionWatch
 from acqstream.web.daemon_feed import DaemonFeed
-from acqstream.web.data.dataset_folders import ServedFolders
-from acqstream.web.data.dataset_shelf import DatasetShelf
+from acqstream.web.data.dataset_shelf import DatasetShelf, ServedFolders
 from acqstream.web.metrics import WebMetrics
 from acqstream.web.request_gate import RequestGate
 from acqstream.web.web_settings import WebSettings, split_token

@@ -31,16 +31,15 @@ from prometheus_client import CollectorRegistry
 
 from acqstream.errors import AcqStreamError, ConfigError
 from acqstream.extras import install_command
-from acqstream.frames.array_cache import LevelCache
+from acqstream.frames.frame_pixels import LevelCache
+from acqstream.storage.local_sockets import take_over
 from acqstream.storage.patient_output import never_wait_for_output
 from acqstream.storage.platform import STOP_SIGNALS, child_process, keep_large_blocks, session_signals
 from acqstream.storage.platform.capabilities import go_last, has_local_sockets
-from acqstream.storage.socket_names import take_over
 from acqstream.web.app import make_app
 from acqstream.web.connection_watch import ConnectionWatch
 from acqstream.web.daemon_feed import feeding
-from acqstream.web.data.dataset_folders import ServedFolders
-from acqstream.web.data.dataset_shelf import DatasetShelf
+from acqstream.web.data.dataset_shelf import DatasetShelf, ServedFolders
 from acqstream.web.data.virtual_dataset import ServedDataset
 from acqstream.web.metrics import WebMetrics
 from acqstream.web.request_gate import RequestGate

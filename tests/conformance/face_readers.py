@@ -25,7 +25,7 @@ import xarray
 
 import acqstream
 from acqstream.cli.main import main
-from acqstream.dataset.napari_layers import image_layers, widen_ranges
+from acqstream.dataset.napari_live import image_layers, widen_ranges
 from tests.web.web_process import web_thread
 
 with warnings.catch_warnings(action="ignore"):  # of its own libraries

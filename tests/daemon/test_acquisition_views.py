@@ -7,7 +7,7 @@ from pathlib import Path
 from acqstream.daemon.acquisition import AcquisitionViews, ActiveAcquisition, Peer
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.log.log import Log
-from acqstream.log.memory_budget import MemoryBudget
+from acqstream.log.memory import MemoryBudget
 from acqstream.model.view_spec import ViewSpec
 from acqstream.protocol.encoding import Encoding
 from acqstream.protocol.session import Session

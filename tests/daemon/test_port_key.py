@@ -19,7 +19,7 @@ from acqstream.daemon import config as config_module
 from acqstream.daemon import endpoints as endpoints_module
 from acqstream.daemon.config import DaemonConfig, embedded_config
 from acqstream.daemon.endpoints import Endpoints
-from acqstream.storage.port_key import private_folder, read_port_key, write_port_key
+from acqstream.storage.local_sockets import private_folder, read_port_key, write_port_key
 from tests.waiting import until
 
 

@@ -186,7 +186,7 @@ def test_a_level_that_disappeared_is_named(path: Path, tmp_path: Path) -> None:
 
 def test_layers_of_napari(path: Path) -> None:
     """What the plug-in gives to napari; tests/live has napari itself."""
-    from acqstream.dataset.napari_reader import get_reader, read_layers
+    from acqstream.dataset.napari_live import get_reader, read_layers
 
     assert get_reader(str(path)) is read_layers
     layers = read_layers(path)

@@ -16,8 +16,7 @@ import acqstream
 from acqstream.errors import AcqStreamError, StorageError
 from acqstream.storage.files import http_session
 from acqstream.storage.files.url_path import RemotePath
-from acqstream.storage.stores.data_path import place_of
-from acqstream.storage.stores.http_store import HttpStore
+from acqstream.storage.stores.data_path import HttpStore, place_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PATIENCE_S = 1.0

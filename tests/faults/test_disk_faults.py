@@ -26,7 +26,7 @@ FRAMES = [frame_of(number, (320, 512) if number % 3 else (9, 11)) for number in 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acqstream.log.space_gate.RETRY_S", 0.02)
+    monkeypatch.setattr("acqstream.log.threads.RETRY_S", 0.02)
     monkeypatch.setattr("acqstream.log.log.RETRY_S", 0.02)
     monkeypatch.setattr("acqstream.log.writer.BATCH_INTERVAL_S", 0.002)  # lone frames wait for no timer
 

@@ -13,9 +13,7 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.dataset.napari_layers import image_layers
-from acqstream.dataset.napari_live import LiveLayers, live_layers
-from acqstream.dataset.napari_reader import show_layers
+from acqstream.dataset.napari_live import LiveLayers, image_layers, live_layers, show_layers
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, STACK, Folder, image
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of
@@ -131,7 +129,7 @@ def test_frames_of_12_bits_are_visible(viewer: Any, tmp_path: Path, monkeypatch:
         assert log.wait_for_published(log.received)
         monkeypatch.setattr(napari, "current_viewer", lambda: viewer if way == "plugin" else None)
         if way == "plugin":
-            monkeypatch.setattr("acqstream.dataset.napari_reader.start_timer", lambda _dataset: None)
+            monkeypatch.setattr("acqstream.dataset.napari_live.start_timer", lambda _dataset: None)
             viewer.open(tmp_path / "cells", plugin=PLUGIN)
         else:
             show_layers(viewer, tmp_path / "cells")
@@ -349,7 +347,7 @@ def test_a_canvas_that_grows_to_the_left_moves_nothing(viewer: Any, tmp_path: Pa
 
 
 def test_foreign_paths_are_left_to_others(tmp_path: Path) -> None:
-    from acqstream.dataset.napari_reader import get_reader
+    from acqstream.dataset.napari_live import get_reader
 
     (tmp_path / "foreign.tif").write_bytes(b"II*\0" + bytes(100))
     for path in (tmp_path, tmp_path / "foreign.tif", tmp_path / "nothing", "a\0b", "", [str(tmp_path)], []):

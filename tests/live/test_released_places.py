@@ -78,7 +78,7 @@ def test_a_fault_behind_frames_that_wait_to_be_written(tmp_path: Path) -> None:
 
 
 def test_a_fault_where_a_frame_takes_memory_of_its_own(tmp_path: Path) -> None:
-    prelude = PRELUDE.format(module="acqstream.log.ring", owner="Ring", name="allocate", nth=2)
+    prelude = PRELUDE.format(module="acqstream.log.memory", owner="Ring", name="allocate", nth=2)
     with DaemonProcess(tmp_path / "data", prelude=prelude) as daemon, WireClient(daemon.endpoint) as client:
         ds = new_dataset_id()
         path = client.open("cells", ds)["path"]

@@ -14,8 +14,8 @@ import pytest
 from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.log import journal
 from acqstream.log.log import Log
-from acqstream.log.space_gate import SpaceGate
 from acqstream.log.state_file import read_state
+from acqstream.log.threads import SpaceGate
 from acqstream.log.writer import Writer
 from acqstream.model.state import AcquisitionState
 from tests.log.make_frames import MIB, Frame, frames_of, memory_of, spec_of, start_log, wait_for

@@ -12,7 +12,7 @@ from acqstream.log.frame_keys import FrameKeys
 from acqstream.log.group import Gap, Group
 from acqstream.log.group_builder import Placing
 from acqstream.log.intake import MAX_FRAMES_IN_FLIGHT, Intake
-from acqstream.log.ring import Ring
+from acqstream.log.memory import Ring
 from acqstream.model.state import Limit
 from acqstream.storage.page_memory import PageMemory
 from tests.log.make_frames import LEAST_LIMIT_BYTES, MIB, Frame, frame_of

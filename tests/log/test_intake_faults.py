@@ -18,7 +18,7 @@ from acqstream.log.group import Group
 from acqstream.log.group_builder import GroupBuilder
 from acqstream.log.intake import Window
 from acqstream.log.log import Log
-from acqstream.log.ring import Ring
+from acqstream.log.memory import Ring
 from acqstream.model.frame_header import FrameRun
 from tests.log.make_frames import Frame, frame_of, log_threads, memory_of, start_log
 from tests.log.read_back import check_dataset

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.errors import AcquisitionRefused
-from acqstream.log.memory_budget import MIN_FRAMES, SHARE_STEP_BYTES, MemoryBudget, Share
+from acqstream.log.memory import MIN_FRAMES, SHARE_STEP_BYTES, MemoryBudget, Share
 
 MIB = 2**20
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from acqstream.formats.ndtiff.layout import Placement
+from acqstream.log.memory import Ring, Span
 from acqstream.log.recent_frames import GroupTable, RecentGroups, address_of
-from acqstream.log.ring import Ring, Span
 from acqstream.model.frame_header import FrameHeader, FrameRun, PixelType
 from acqstream.model.state import CLAIM_BYTES
 from acqstream.storage.handover import map_memory

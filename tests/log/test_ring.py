@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from acqstream.log.ring import Ring, Span
+from acqstream.log.memory import Ring, Span
 from acqstream.storage.page_memory import PageMemory
 
 BLOCK = 4096

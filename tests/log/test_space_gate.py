@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from acqstream.errors import DiskFull, StorageError
-from acqstream.log.space_gate import SpaceGate
+from acqstream.log.threads import SpaceGate
 
 WAIT_S = 20.0
 

@@ -18,7 +18,7 @@ from acqstream.storage.files.disk import LocalDisk
 from acqstream.storage.files.folder_tree import OwnNamesDisk, remove_temporaries
 from acqstream.storage.files.url_path import RemotePath
 from acqstream.storage.stores import local_store
-from acqstream.storage.stores.http_store import HttpStore
+from acqstream.storage.stores.data_path import HttpStore
 from acqstream.storage.stores.local_store import LocalStore
 from acqstream.storage.stores.store import Store, require
 from tests.dataset.web_server import serving

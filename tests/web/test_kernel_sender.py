@@ -18,7 +18,7 @@ import pytest
 
 from acqstream.errors import CorruptDataset
 from acqstream.storage.files.read_file import ReadFile
-from acqstream.web.file_sender import KernelSender
+from acqstream.web.answers import KernelSender
 from tests.waiting import WAIT_S
 
 SIZE = 8 * 2**20

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from acqstream.errors import DatasetError, FrameNotFound, UnknownFormat, UnsupportedFeature
-from acqstream.frames.array_cache import LevelCache
+from acqstream.frames.frame_pixels import LevelCache
 from acqstream.model.acquisition_spec import TileSpec
 from acqstream.web import data_routes
 from acqstream.web.data.dataset_shelf import DatasetShelf

@@ -401,7 +401,7 @@ def test_a_link_in_a_circle_hides_no_dataset(site, data):
 
 
 def test_a_data_directory_that_is_missing_may_come_back(site, data, monkeypatch):
-    monkeypatch.setattr("acqstream.web.data.dataset_folders.LISTED_S", 0.0)
+    monkeypatch.setattr("acqstream.web.data.dataset_shelf.LISTED_S", 0.0)
     away = data.with_name("away")
     assert site.ask("/data/cells.n5/attributes.json").status == 200
     data.rename(away)

@@ -25,9 +25,8 @@ from acqstream.errors import ConfigError, CorruptDataset, DatasetError, UnknownF
 from acqstream.formats.ndtiff import FORMAT
 from acqstream.formats.ndtiff.completion import dataset_id
 from acqstream.formats.ndtiff.reader import NDTiffReader
-from acqstream.frames.array_cache import LevelCache
 from acqstream.frames.frame_description import ArraySpace, FrameLooks
-from acqstream.frames.frame_pixels import MAX_REDUCED_BYTES, Factors, FramePixels, PixelSource, may_make
+from acqstream.frames.frame_pixels import MAX_REDUCED_BYTES, Factors, FramePixels, LevelCache, PixelSource, may_make
 from acqstream.frames.frame_snapshot import FrameHistory, PlacedArray
 from acqstream.model.axes import TIME, Z
 from acqstream.storage.files.boundary import following_links

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from acqstream.errors import ConfigError
-from acqstream.storage import socket_names
+from acqstream.storage import local_sockets
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs local sockets")
 
@@ -32,8 +32,8 @@ def listen(path: Path, kind: int = socket.SOCK_STREAM, backlog: int = 1) -> sock
 
 
 def test_where_nothing_is(tmp_path: Path) -> None:
-    socket_names.take_over(tmp_path / "a.sock")
-    socket_names.take_over(tmp_path / "missing" / "a.sock")
+    local_sockets.take_over(tmp_path / "a.sock")
+    local_sockets.take_over(tmp_path / "missing" / "a.sock")
     assert not list(tmp_path.iterdir())
 
 
@@ -42,7 +42,7 @@ def test_what_the_dead_have_left_goes(tmp_path: Path, kind: int) -> None:
     path = tmp_path / "a.sock"
     listen(path, kind).close()
     assert path.exists()
-    socket_names.take_over(path)
+    local_sockets.take_over(path)
     assert not path.exists()
 
 
@@ -55,7 +55,7 @@ def test_what_the_living_have_stays(tmp_path: Path, stack: ExitStack, kind: int,
         visitor = stack.enter_context(socket.socket(socket.AF_UNIX, kind))
         visitor.connect(str(path))
     with pytest.raises(ConfigError, match="another process does"):
-        socket_names.take_over(path)
+        local_sockets.take_over(path)
     assert path.is_socket()
 
 
@@ -63,7 +63,7 @@ def test_a_file_of_somebody_s_stays(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("mine")
     with pytest.raises(ConfigError, match="is not a socket"):
-        socket_names.take_over(path)
+        local_sockets.take_over(path)
     assert path.read_text() == "mine"
 
 
@@ -71,13 +71,13 @@ def test_a_link_is_not_followed(tmp_path: Path, stack: ExitStack) -> None:
     stack.enter_context(listen(tmp_path / "a.sock"))
     (tmp_path / "link.sock").symlink_to(tmp_path / "a.sock")
     with pytest.raises(ConfigError, match="is not a socket"):
-        socket_names.take_over(tmp_path / "link.sock")
+        local_sockets.take_over(tmp_path / "link.sock")
 
 
 def test_removing_what_is_gone_and_what_cannot_be(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    socket_names.remove(tmp_path / "a.sock")
+    local_sockets.remove(tmp_path / "a.sock")
     assert not caplog.records
     with caplog.at_level(logging.WARNING):
-        socket_names.remove(tmp_path)
+        local_sockets.remove(tmp_path)
     assert "cannot remove the socket" in caplog.text
     assert os.path.isdir(tmp_path)
