@@ -60,6 +60,7 @@ def interrupted(data: Path, *, daemon_dies: bool, **options: Any) -> None:
         os.kill(int(output), 9)
 
 
+@pytest.mark.promise("resumed-settings")
 @pytest.mark.parametrize("daemon_dies", [False, True])
 def test_a_resumed_run_names_what_it_does_not_take(data: Path, *, daemon_dies: bool):
     interrupted(data, daemon_dies=daemon_dies, summary=FIRST, axes=["time"])

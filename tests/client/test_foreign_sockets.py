@@ -69,6 +69,7 @@ def trap(shared: Path) -> Iterator[Trap]:
         yield Trap(shared, stack)
 
 
+@pytest.mark.promise("foreign-commands")
 def test_frames_stay_on_tcp(daemon, trap: Trap) -> None:
     daemon.behavior.ipc, daemon.behavior.memory = f"ipc://{trap.ipc}", str(trap.memory)
     with acqstream.create("cells", endpoint=daemon.endpoint, buffer_mb=1) as run:

@@ -16,6 +16,7 @@ from acqstream.errors import ProtocolError
 from tests.conformance.odd_metadata import ODD_METADATA, SUMMARIES, Odd
 
 
+@pytest.mark.promise("metadata-values")
 @pytest.mark.parametrize("odd", SUMMARIES, ids=lambda odd: odd.name)
 def test_what_is_stored(odd: Odd):
     plain, changes = plain_metadata(odd.given(), 2**26)

@@ -151,6 +151,7 @@ CELLS = [
 ]
 
 
+@pytest.mark.promise("metadata")
 @pytest.mark.parametrize(("way", "number"), CELLS)
 def test_a_frame(written: Callable[[str], Path], way: str, number: int) -> None:
     folder, expected = written(way), ODD_METADATA[number].expected
@@ -166,6 +167,7 @@ def test_a_frame(written: Callable[[str], Path], way: str, number: int) -> None:
     assert stored == dump_ascii({**own, "time_ns": TIMES_NS[number], "Axes": {"time": number}})
 
 
+@pytest.mark.promise("metadata")
 @pytest.mark.parametrize("way", WAYS)
 def test_times_counts_and_proof(written: Callable[[str], Path], way: str) -> None:
     folder = written(way)

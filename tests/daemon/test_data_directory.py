@@ -165,6 +165,7 @@ def test_a_dangling_link_takes_a_name_and_is_no_dataset(directory: DataDirectory
     assert [path.name for path in directory.folders()] == ["folder"]
 
 
+@pytest.mark.promise("one-writer")
 def test_a_second_holder_is_refused_and_told_who_is_there(directory: DataDirectory) -> None:
     with pytest.raises(DatasetLocked, match=str(os.getpid())):
         DataDirectory(directory.path)

@@ -67,6 +67,7 @@ def test_its_own_user_reaches_it(endpoints: Endpoints, tmp_path: Path) -> None:
     assert not path.exists()
 
 
+@pytest.mark.promise("other-users")
 @pytest.mark.parametrize("knows", ["no key", "another key"])
 def test_another_user_does_not(endpoints: Endpoints, monkeypatch: pytest.MonkeyPatch, knows: str) -> None:
     found = None if knows == "no key" else keys.CurveKeys(zmq.curve_keypair()[0], *zmq.curve_keypair())

@@ -39,6 +39,7 @@ def test_it_is_made_for_its_user_alone(shared: Path) -> None:
         assert stat.S_IMODE((shared / "a" / "b").stat().st_mode) == 0o700
 
 
+@pytest.mark.promise("foreign-commands")
 @pytest.mark.parametrize("mode", [0o770, 0o702, 0o777, 0o1777])
 def test_nobody_else_may_write_in_it(tmp_path: Path, mode: int) -> None:
     folder = tmp_path / "run"

@@ -138,6 +138,7 @@ def limited(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[st
         yield quota or kind, name, disk / "data"
 
 
+@pytest.mark.promise("free-space")
 def test_free_space_is_what_a_quota_leaves(limited: tuple[str, str, Path]) -> None:
     quota, name, place = limited
 

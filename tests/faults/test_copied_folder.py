@@ -24,6 +24,7 @@ FRAMES_PER_COPY = 6
 INDEX = "NDTiff.index"
 
 
+@pytest.mark.promise("no-half-frame")
 @pytest.mark.parametrize(
     ("copies", "index_first"),
     [

@@ -119,6 +119,7 @@ def count_calls(folder: Path, *kinds: str) -> int:
     return len(disk.of(*kinds)) if kinds else len(disk.calls)
 
 
+@pytest.mark.promise("failing-disk-call")
 @pytest.mark.slow
 @pytest.mark.timeout_s(240)
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
@@ -129,6 +130,7 @@ def test_every_call_fails_in_turn(tmp_path: Path, code: int, for_good: bool) -> 
     assert delivered > 0.9 * len(tried)  # batches differ from run to run, and so does the number of calls
 
 
+@pytest.mark.promise("failing-disk-call")
 @pytest.mark.slow
 @pytest.mark.timeout_s(240)
 @pytest.mark.parametrize("for_good", [False, True])

@@ -28,6 +28,7 @@ def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
         yield one
 
 
+@pytest.mark.promise("failing-device")
 @pytest.mark.parametrize("durability", ["close", 0.2, "batch"])
 @pytest.mark.parametrize("disk", ["ext4", "xfs", "btrfs"], indirect=True)
 def test_a_receipt_counts_no_frame_that_a_failing_device_lost(tmp_path: Path, disk: LoopDisk, durability: Any) -> None:
@@ -46,6 +47,7 @@ def test_a_receipt_counts_no_frame_that_a_failing_device_lost(tmp_path: Path, di
         daemon.kill_if_running()
 
 
+@pytest.mark.promise("failing-device")
 @pytest.mark.parametrize("disk", ["ext4"], indirect=True)
 def test_a_disk_that_is_plugged_in_again_needs_no_other_daemon(tmp_path: Path, disk: LoopDisk) -> None:
     daemon = DaemonProcess(disk.place / "data", home=tmp_path, reserve_mb=4, ballast_mb=1).start()

@@ -28,6 +28,7 @@ def check(result: FaultResult, tries: int) -> None:
     assert result.lost == result.wrong == 0
 
 
+@pytest.mark.promise("daemon-killed")
 @pytest.mark.slow
 def test_daemon_killed(tmp_path: Path, seed: int) -> None:
     """Five times in each of two runs; tcp, ipc and shared memory take turns with the seed."""
@@ -35,17 +36,20 @@ def test_daemon_killed(tmp_path: Path, seed: int) -> None:
     check(daemon_kills.run(seed, tries, tmp_path), tries)
 
 
+@pytest.mark.promise("producer-restarted")
 @pytest.mark.slow
 def test_producer_killed(tmp_path: Path, seed: int) -> None:
     check(producer_kills.run(seed, 3, tmp_path), 3)
 
 
+@pytest.mark.promise("power-cut")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", list(power_cuts.FAULTS))
 def test_power_cut(tmp_path: Path, seed: int, kind: str) -> None:
     check(power_cuts.run(seed, 2, tmp_path, kind=kind), 2)
 
 
+@pytest.mark.promise("full-disk")
 @pytest.mark.slow
 def test_full_disk(tmp_path: Path, seed: int) -> None:
     """One that has space again, and one that stays full."""
@@ -53,11 +57,13 @@ def test_full_disk(tmp_path: Path, seed: int) -> None:
     check(full_disks.run(first, 2, tmp_path), 2)
 
 
+@pytest.mark.promise("views-apart")
 @pytest.mark.slow
 def test_view_killed(tmp_path: Path, seed: int) -> None:
     check(view_kills.run(seed, 3, tmp_path), 3)
 
 
+@pytest.mark.promise("mirrors")
 @pytest.mark.slow
 @pytest.mark.timeout_s(400)
 def test_mirrors_killed(tmp_path: Path, seed: int) -> None:
@@ -66,6 +72,7 @@ def test_mirrors_killed(tmp_path: Path, seed: int) -> None:
     check(mirror_kills.run(seed, tries, tmp_path), tries)
 
 
+@pytest.mark.promise("recovery")
 def test_recovery_killed(tmp_path: Path, seed: int) -> None:
     """Before each of its calls, for one small dataset."""
     check(recovery_kills.run(seed, 0, tmp_path, kinds=("mid-batch", "torn journal")), 20)

@@ -93,6 +93,7 @@ def check_never_wrong(folder: Path) -> None:
             assert np.array_equal(image, frame.image), f"frame {frame.header.number} is wrong before recovery"
 
 
+@pytest.mark.promise("power-cut")
 @pytest.mark.parametrize(
     ("cuts", "fields"),
     [

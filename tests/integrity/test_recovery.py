@@ -60,6 +60,7 @@ def test_a_killed_writer_loses_nothing_published(tmp_path: Path, frames: list[Fr
     check_recovered(folder, frames)
 
 
+@pytest.mark.promise("recovery")
 def test_index_cut_anywhere_is_rolled_forward(tmp_path: Path) -> None:
     crashed = crash(tmp_path / "crashed", SMALL)
     starts = entry_starts(crashed)
@@ -86,6 +87,7 @@ def test_index_with_zeros_at_its_end_is_rolled_forward(tmp_path: Path) -> None:
         shutil.rmtree(folder)
 
 
+@pytest.mark.promise("recovery")
 @pytest.mark.parametrize("zeros", [False, True])
 def test_journal_cut_anywhere_gets_its_records_back(tmp_path: Path, zeros: bool) -> None:
     crashed = crash(tmp_path / "crashed", SMALL)
@@ -208,6 +210,7 @@ def test_no_stack_file_yet(tmp_path: Path) -> None:
     assert (folder / INDEX).read_bytes() == b""
 
 
+@pytest.mark.promise("recovery")
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_recovery_interrupted_at_any_of_its_calls_is_done_by_the_next(tmp_path: Path, code: int) -> None:
     steps: list[Step] = [1, *[frame_of(number, (320, 512)) for number in range(1, 10)], 2, frame_of(12)]
@@ -247,6 +250,7 @@ def test_a_living_writer_is_left_alone(tmp_path: Path) -> None:
     check_dataset(tmp_path / "cells", SMALL[:1])
 
 
+@pytest.mark.promise("recovery")
 def test_finished_datasets_are_not_touched(tmp_path: Path) -> None:
     write_log(tmp_path / "cells", SMALL)
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in (tmp_path / "cells").iterdir()}

@@ -85,6 +85,7 @@ def check_said(path: Path | str, count: int) -> None:
     assert verify(Path(path)).problems == []
 
 
+@pytest.mark.promise("metadata")
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("side", SIDES)
 def test_what_was_given_may_be_reused(shared_daemon: DaemonProcess, transport: Any, side: int) -> None:

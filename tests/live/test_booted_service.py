@@ -231,6 +231,7 @@ def test_in_a_container_that_does_not_see_the_sockets_frames_go_over_tcp(own_ser
         assert producer.close()[0]
 
 
+@pytest.mark.promise("system-service")
 def test_after_a_kill_the_service_starts_again_and_the_producer_continues(service: BootedSystem) -> None:
     with Producer(service, "cells", user=MEMBER) as producer:
         producer.wait_for_more()
@@ -258,6 +259,7 @@ def test_the_watchdog_replaces_a_process_that_stands_still(service: BootedSystem
     verify(service, "cells")
 
 
+@pytest.mark.promise("system-service")
 def test_an_upgrade_while_a_program_records_loses_nothing(service: BootedSystem) -> None:
     version = service.root / CHECKOUT_INSIDE / "acqstream" / "__init__.py"
     text = version.read_text(encoding="utf-8")

@@ -41,6 +41,7 @@ def test_silence_shorter_than_the_patience_costs_nothing(
     assert check_frames(run.path, lambda _: shape) == 300
 
 
+@pytest.mark.promise("nothing-hangs")
 def test_silence_longer_than_the_patience_is_an_error_in_time(daemon: DaemonProcess) -> None:
     errors: list[AcqStreamError] = []
     told = threading.Event()

@@ -56,6 +56,7 @@ for name in ("open", "replace", "unlink", "mkdir", "sync_directory"):
 """
 
 
+@pytest.mark.promise("failing-disk-call")
 @pytest.mark.parametrize(
     ("code", "transport"),
     [(errno.EIO, "shm"), (errno.EROFS, "ipc"), (errno.ESTALE, "shm"), (errno.ENODEV, "tcp")],

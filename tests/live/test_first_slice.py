@@ -15,6 +15,7 @@ from acqstream.simulate import pattern
 from tests.live.daemon_process import DaemonProcess
 
 
+@pytest.mark.promise("frames-accounted")
 @pytest.mark.parametrize("transport", ["tcp", "ipc", "shm"])
 def test_frames_sent_over_a_socket_are_what_other_readers_find(
     daemon: DaemonProcess, transport: Literal["tcp", "ipc", "shm"]

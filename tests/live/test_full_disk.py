@@ -62,6 +62,7 @@ def codes(run) -> list[str]:
     return [warning.code for warning in run.warnings]
 
 
+@pytest.mark.promise("full-disk")
 @pytest.mark.parametrize("transport", ["shm", "ipc"])
 def test_it_waits_for_space_and_goes_on_without_loss(daemon: DaemonProcess, transport: Transport) -> None:
     with open_run(daemon, transport) as run:

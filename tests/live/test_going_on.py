@@ -85,6 +85,7 @@ class Restarts:
         self._daemon.start()
 
 
+@pytest.mark.promise("daemon-killed")
 @pytest.mark.timeout_s(120)
 @pytest.mark.parametrize("transport", ["tcp", "ipc", "shm"])
 @pytest.mark.parametrize(
@@ -204,6 +205,7 @@ def test_a_daemon_started_again_on_other_data_is_an_error(tmp_path: Path) -> Non
     assert check_frames(run.path, lambda _: SHAPE) == 10
 
 
+@pytest.mark.promise("producer-restarted")
 def test_a_producer_started_again_goes_on_by_name(tmp_path: Path) -> None:
     with DaemonProcess(tmp_path / "data", grace_s=0.1) as daemon:
         first = acqstream.create("cells", endpoint=daemon.endpoint, resume=True, summary={"PixelSizeUm": 0.5})
@@ -238,6 +240,7 @@ def vanish(run: Run) -> None:
     run_module._leave(run._closing)
 
 
+@pytest.mark.promise("producer-restarted")
 @pytest.mark.parametrize("grace_s", [0.1, 60.0])
 def test_a_producer_that_was_replaced_is_fenced_off(tmp_path: Path, grace_s: float) -> None:
     with DaemonProcess(tmp_path / "data", grace_s=grace_s) as daemon:
@@ -322,6 +325,7 @@ def received(daemon: DaemonProcess) -> int:
     return found[0].received if found else 0
 
 
+@pytest.mark.promise("nothing-hangs")
 @pytest.mark.slow
 @pytest.mark.timeout_s(120)
 def test_a_long_pause_of_one_side_costs_nothing_and_takes_no_memory(tmp_path: Path) -> None:

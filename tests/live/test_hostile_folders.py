@@ -37,6 +37,7 @@ LITTLE_MEMORY = (
 )
 
 
+@pytest.mark.promise("links")
 @pytest.mark.timeout_s(120)
 def test_every_kind_of_hostile_folder_beside_a_good_one(tmp_path: Path) -> None:
     data = tmp_path / "data"
@@ -113,6 +114,7 @@ def test_a_link_in_the_place_of_a_mirror_leads_nowhere(tmp_path: Path, kind: str
         assert state_of(documents) == before
 
 
+@pytest.mark.promise("links")
 @pytest.mark.parametrize("name", ["NDTiff.index", "acqstream.journal", "acqstream.json", "cells_NDTiffStack.tif"])
 @pytest.mark.parametrize("content", [b"three years of work\n" * 3000, b""], ids=["words", "copy"])
 def test_recovery_and_repair_write_through_no_link(tmp_path: Path, name: str, content: bytes) -> None:

@@ -123,6 +123,7 @@ def record(daemon: DaemonProcess, settings: Mapping[str, Any], each: Callable[[]
     assert all(one.complete for one in run.wait_for_mirrors(HANG_S))
 
 
+@pytest.mark.promise("mirrors")
 @pytest.mark.parametrize("kind", KINDS)
 def test_tensorstore_sees_no_torn_chunk_and_no_zeros(tmp_path: Path, kind: str) -> None:
     settings = KINDS[kind]

@@ -52,6 +52,7 @@ def test_a_long_gap_takes_no_memory_and_no_disk(tmp_path: Path) -> None:
     assert verify(Path(run.path)).problems == []
 
 
+@pytest.mark.promise("memory-budget")
 @pytest.mark.slow
 @pytest.mark.timeout_s(180)
 @pytest.mark.parametrize("transport", ["tcp", pytest.param("shm", marks=needs_small_processes)])

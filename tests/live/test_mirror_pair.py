@@ -73,6 +73,7 @@ def test_at_full_speed(shared: DaemonProcess, axes: str) -> None:
     assert np.array_equal(log, right if axes[0] == "t" else right.transpose(1, 2, 0, 3, 4))
 
 
+@pytest.mark.promise("mirrors")
 @pytest.mark.parametrize("how", FAULTS)
 def test_what_happens_to_the_mirrors_disks_the_log_never_notices(shared: DaemonProcess, how: str) -> None:
     plan = plan_of(shared, f"harm-{how}", "time=8,channel=DAPI|FITC,z=8", (120, 200), None)

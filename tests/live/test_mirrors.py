@@ -92,6 +92,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
         yield daemon
 
 
+@pytest.mark.promise("mirrors")
 def test_two_mirrors_are_equal_to_the_log(shared: DaemonProcess) -> None:
     small = {**PLAIN, "name": "small", "compression": "gzip"}
     with acqstream.create("two", endpoint=shared.endpoint, axes=AXES, mirrors=[PLAIN, small, WKW, "null"]) as run:

@@ -111,6 +111,7 @@ def send_mutants(daemon: DaemonProcess, chance: random.Random, count: int) -> No
                 pass
 
 
+@pytest.mark.promise("nonsense")
 @pytest.mark.slow
 @pytest.mark.timeout_s(180)
 def test_ten_thousand_mutants_beside_a_run(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ def codes(run: Run) -> list[str]:
     return [warning.code for warning in run.warnings]
 
 
+@pytest.mark.promise("names-vanish")
 @pytest.mark.parametrize("shape", [SHAPE, (2048, 2048)], ids=["small", "large"])
 @pytest.mark.parametrize("place", ["cells mutant 3", "other/cells"])
 def test_a_run_goes_on_in_its_folder_under_any_name(
@@ -68,6 +69,7 @@ def failing_daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
     daemon.stop()
 
 
+@pytest.mark.promise("names-vanish")
 def test_a_deleted_folder_ends_the_run_with_that_said(failing_daemon: DaemonProcess) -> None:
     run = acqstream.create("deleted", endpoint=failing_daemon.endpoint)
     put(run, range(10))
@@ -134,6 +136,7 @@ def test_a_run_moved_after_its_receipt_leaves_its_mirrors_with_that_said(daemon:
     until(lambda: "renamed, moved or deleted" in daemon.output(), "the log")
 
 
+@pytest.mark.promise("names-vanish")
 @pytest.mark.parametrize("way", ["removed", "renamed"])
 def test_the_runtime_folder_is_made_again(daemon: DaemonProcess, way: str) -> None:
     with acqstream.create("cells", endpoint=daemon.ipc) as run:

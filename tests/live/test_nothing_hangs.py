@@ -44,6 +44,7 @@ def daemon_with(mode: str, trigger: Path, data: Path, **options: Any) -> DaemonP
     return DaemonProcess(data, prelude=PRELUDE.format(trigger=str(trigger), mode=mode), **options)
 
 
+@pytest.mark.promise("nothing-hangs")
 @pytest.mark.parametrize(
     ("how", "transport"),
     [

@@ -126,6 +126,7 @@ ENDS = [
 ]
 
 
+@pytest.mark.promise("nothing-left")
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_after_runs(tmp_path: Path, transport: Any) -> None:
     with DaemonProcess(tmp_path / "data", grace_s=0.1) as daemon:
@@ -150,6 +151,7 @@ def test_after_runs(tmp_path: Path, transport: Any) -> None:
             check_no_more(left, before)
 
 
+@pytest.mark.promise("nothing-left")
 @pytest.mark.parametrize("transport", ["shm", "ipc"])
 def test_after_a_killed_producer(tmp_path: Path, transport: str) -> None:
     with DaemonProcess(tmp_path / "data", grace_s=0.1) as daemon:
@@ -257,6 +259,7 @@ WAYS: list[tuple[str, Callable[[DaemonProcess, Producer], None]]] = [
 ]
 
 
+@pytest.mark.promise("nothing-left")
 @pytest.mark.slow
 @pytest.mark.timeout_s(120)
 @pytest.mark.parametrize(("ending", "end"), WAYS)
@@ -362,6 +365,7 @@ def test_a_daemon_stopped_while_it_starts(tmp_path: Path) -> None:
         assert [path.name for path in daemon.data.iterdir()] == [".acqstream.lock"]
 
 
+@pytest.mark.promise("nothing-left")
 @pytest.mark.slow
 @pytest.mark.timeout_s(120)
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ def check_untouched(daemon: DaemonProcess, victim: Victim) -> None:
     assert victim.error is None
 
 
+@pytest.mark.promise("foreign-commands")
 def test_a_web_page_cannot_command_the_daemon(shared_daemon: DaemonProcess, victim: Victim) -> None:
     """A POST whose body holds messages where libzmq's parser of ZMTP 1.0 would look for them."""
     answer = send_and_wait(shared_daemon.port, http("POST / HTTP/1.1", *commands(victim)))
@@ -45,6 +46,7 @@ def test_a_web_page_cannot_command_the_daemon(shared_daemon: DaemonProcess, vict
     check_untouched(shared_daemon, victim)
 
 
+@pytest.mark.promise("foreign-commands")
 @pytest.mark.parametrize("kind", list(streams()))
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
 def test_what_is_no_zmtp_3_commands_nothing(
@@ -58,6 +60,7 @@ def test_what_is_no_zmtp_3_commands_nothing(
     check_untouched(shared_daemon, victim)
 
 
+@pytest.mark.promise("foreign-commands")
 @pytest.mark.parametrize("greeting", [unversioned, versioned_1, versioned_2], ids=lambda one: one.__name__)
 def test_old_subscribers_get_no_events(shared_daemon: DaemonProcess, greeting: Callable[..., bytes]) -> None:
     with WireClient(shared_daemon.endpoint) as client:

@@ -62,6 +62,7 @@ def command(endpoint: str) -> str:
     return " ".join(told)
 
 
+@pytest.mark.promise("other-users")
 def test_no_other_user_reaches_an_embedded_daemon(daemons: EmbeddedDaemons) -> None:
     with acqstream.create("cells", data=daemons.data) as run:
         run.put(CLOSED, time=0)
@@ -80,6 +81,7 @@ def test_no_other_user_reaches_an_embedded_daemon(daemons: EmbeddedDaemons) -> N
     assert sorted(path.name for path in daemons.data.iterdir() if path.is_dir()) == ["cells"]
 
 
+@pytest.mark.promise("other-users")
 @pytest.mark.parametrize("ending", ["in order", "killed"])
 def test_no_other_user_replaces_a_daemon_that_has_ended(daemons: EmbeddedDaemons, ending: str) -> None:
     with acqstream.create("first", data=daemons.data) as run:
@@ -135,6 +137,7 @@ def test_a_socket_of_another_user_is_not_asked(daemons: EmbeddedDaemons, home: P
         os.waitpid(child, 0)
 
 
+@pytest.mark.promise("links")
 @pytest.mark.parametrize("name", [LOCK_NAME, LOG_NAME, BALLAST_NAME])
 @pytest.mark.parametrize("kind", ["link", "second name"])
 def test_links_in_a_shared_folder_lead_nowhere(daemons: EmbeddedDaemons, home: Path, name: str, kind: str) -> None:

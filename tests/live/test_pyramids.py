@@ -36,6 +36,7 @@ def kill_views(daemon: DaemonProcess) -> None:
             child.kill()
 
 
+@pytest.mark.promise("pyramids")
 @pytest.mark.slow
 @pytest.mark.parametrize("dies", ["views", "daemon"])
 def test_levels_of_a_tiled_acquisition(tmp_path: Path, dies: str) -> None:

@@ -51,6 +51,7 @@ def check(run: Run, times: list[int], shape: tuple[int, int]) -> None:
     assert verify(Path(run.path)).problems == []
 
 
+@pytest.mark.promise("refused-frames")
 @pytest.mark.parametrize("transport", ["shm", "ipc", "tcp"])
 @pytest.mark.parametrize("shape", [SMALL, LARGE])
 def test_a_script_that_goes_on_loses_the_refused_frames_only(
@@ -77,6 +78,7 @@ def test_a_script_that_goes_on_loses_the_refused_frames_only(
     assert [text.partition(" was refused")[0] for text in warnings] == ["frame 7", "frame 27", "frame 47"]
 
 
+@pytest.mark.promise("refused-frames")
 @pytest.mark.parametrize("call", ["put", "skip", "reserve", "close"])
 def test_the_next_call_raises_and_has_done_its_work(shared_daemon: DaemonProcess, call: str) -> None:
     run = acqstream.create("told", endpoint=shared_daemon.endpoint, on_exists="number", buffer_mb=16)

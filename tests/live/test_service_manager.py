@@ -40,6 +40,7 @@ def hear(manager: socket.socket, start: str) -> str:
                 return line
 
 
+@pytest.mark.promise("system-service")
 def test_ready_status_watchdog_and_end_are_heard(tmp_path: Path, manager: socket.socket) -> None:
     with DaemonProcess(tmp_path / "data", is_fresh=True) as daemon:
         hear(manager, "READY=1")

@@ -49,6 +49,7 @@ def is_answering(endpoint: str) -> bool:
         return False
 
 
+@pytest.mark.promise("session-ends")
 @posix_only
 @pytest.mark.parametrize("mirrors", [None, ["n5"]])
 def test_a_daemon_whose_output_nobody_reads_records_and_ends(tmp_path: Path, mirrors: list[str] | None) -> None:
@@ -70,6 +71,7 @@ def test_a_daemon_whose_output_nobody_reads_records_and_ends(tmp_path: Path, mir
     os.close(writing)
 
 
+@pytest.mark.promise("session-ends")
 @posix_only
 @pytest.mark.parametrize(
     "numbers", [(signal.SIGHUP,), (signal.SIGTERM, signal.SIGHUP), (signal.SIGHUP, signal.SIGTERM)]
@@ -109,6 +111,7 @@ def test_nohup_keeps_the_daemon(tmp_path: Path) -> None:
         assert process.poll() is None
 
 
+@pytest.mark.promise("session-ends")
 @posix_only
 @pytest.mark.parametrize("limit", [24, 48])
 def test_few_descriptors_are_told_and_end_no_daemon(tmp_path: Path, limit: int) -> None:
@@ -138,6 +141,7 @@ def test_few_descriptors_are_told_and_end_no_daemon(tmp_path: Path, limit: int) 
             run.put(IMAGE, time=0)
 
 
+@pytest.mark.promise("session-ends")
 @pytest.mark.parametrize("replaced", ["formats", "mirrors"])
 def test_a_program_that_was_replaced_is_named(tmp_path: Path, replaced: str) -> None:
     """A new kind of mirror is loaded when the first run asks for it, and by the process of the views."""

@@ -25,6 +25,7 @@ def totals_of(daemon: DaemonProcess) -> DaemonTotals:
     return totals
 
 
+@pytest.mark.promise("frames-accounted")
 def test_totals_are_the_sums_of_the_receipts(daemon: DaemonProcess) -> None:
     assert totals_of(daemon) == DaemonTotals()
     with acqstream.create("first", endpoint=daemon.endpoint) as run:

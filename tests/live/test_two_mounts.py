@@ -28,6 +28,7 @@ def places(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Path
         yield both[::-1] if is_swapped else both
 
 
+@pytest.mark.promise("one-writer")
 def test_the_second_daemon_is_refused_and_the_run_is_whole(places: list[Path], tmp_path: Path) -> None:
     with DaemonProcess(places[0], home=tmp_path) as first:
         second = DaemonProcess(places[1], home=tmp_path)
@@ -44,6 +45,7 @@ def test_the_second_daemon_is_refused_and_the_run_is_whole(places: list[Path], t
         assert check_frames(places[0] / "cells", lambda _: SHAPE) == 200
 
 
+@pytest.mark.promise("one-writer")
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no process can be stopped")
 def test_a_stopped_daemon_keeps_its_folder_and_a_killed_one_gives_it_back_at_once(
     places: list[Path], tmp_path: Path

@@ -143,6 +143,7 @@ def test_kinds_of_frames(shared: DaemonProcess, name: str, shape: tuple[int, ...
         assert len(list((shared.data / name).glob("*.tif"))) > 1
 
 
+@pytest.mark.promise("views-apart")
 def test_killed_again_and_again_it_takes_every_frame_once(shared: DaemonProcess) -> None:
     images = images_of(240)
     with acqstream.create("killed", endpoint=shared.endpoint, mirrors=["null"]) as run:
@@ -159,6 +160,7 @@ def test_killed_again_and_again_it_takes_every_frame_once(shared: DaemonProcess)
     check(shared, "killed", images)
 
 
+@pytest.mark.promise("views-apart")
 def test_a_stopped_process_costs_the_run_nothing(shared: DaemonProcess) -> None:
     images = images_of(401)  # three times the memory of an acquisition
     run = acqstream.create("stopped", endpoint=shared.endpoint, mirrors=["null"])

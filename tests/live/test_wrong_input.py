@@ -222,6 +222,7 @@ def begun(client: WireClient) -> tuple[str, str]:
     return ds, str(path)
 
 
+@pytest.mark.promise("refused-frames")
 @pytest.mark.parametrize(("code", "send"), REFUSED.values(), ids=list(REFUSED))
 def test_a_wrong_frame_costs_this_frame_only(
     client: WireClient, code: str, send: Callable[[WireClient, str], None]
@@ -241,6 +242,7 @@ def test_a_wrong_frame_costs_this_frame_only(
     assert [(found.missing_count, found.problems) for found in [verify(Path(path))]] == [(1, [])]
 
 
+@pytest.mark.promise("nonsense")
 @pytest.mark.parametrize(("code", "send"), FAULTS.values(), ids=list(FAULTS))
 def test_what_breaks_the_protocol_ends_its_own_acquisition_only(
     client: WireClient, code: str, send: Callable[[WireClient, str], None]

@@ -28,6 +28,7 @@ def cut(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 5)
 
 
+@pytest.mark.promise("one-writer")
 @pytest.mark.parametrize("change", [append, cut])
 @pytest.mark.parametrize(
     ("name", "more"), [(INDEX, 0), (INDEX, 20), (JOURNAL_NAME, 0), (JOURNAL_NAME, 20), ("stack", 20)]

@@ -47,6 +47,7 @@ def is_paused(log: Log) -> bool:
     return log.state is AcquisitionState.PAUSED and any(code == "disk_full" for code, _, _ in log.warnings)
 
 
+@pytest.mark.promise("full-disk")
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize(("kind", "part"), PLACES)
 def test_it_goes_on_when_there_is_space(tmp_path: Path, kind: str, part: str, code: int) -> None:

@@ -130,6 +130,7 @@ def test_a_log_of_runs_is_read_back(tmp_path: Path) -> None:
         assert (record["length"], record["own_checksum"]) == (image.nbytes, frame.header.checksum is None)
 
 
+@pytest.mark.promise("refused-frames")
 @pytest.mark.parametrize("bad", [{0}, {9, 10}, {27}, {38, 39}, set(range(40))])
 def test_wrong_checksums_inside_a_run_cost_their_frames_only(tmp_path: Path, bad: set[int]) -> None:
     with start_log(tmp_path / "cells") as log:

@@ -111,6 +111,7 @@ def test_shapes_and_types_may_change(tmp_path: Path) -> None:
     check_dataset(tmp_path / "cells", frames)
 
 
+@pytest.mark.promise("past-4-gib")
 def test_two_roll_overs(tmp_path: Path) -> None:
     frames = mixed_frames(60)
     write_log(tmp_path / "cells", frames, limit=LEAST_LIMIT_BYTES - MIB // 2)

@@ -33,6 +33,7 @@ def disk_folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path
         yield stack.enter_context(LoopDisk(request.param, tmp_path / "image", tmp_path / "disk", 4096 * MIB)).place
 
 
+@pytest.mark.promise("odd-file-systems")
 @pytest.mark.parametrize("code", ["EINVAL", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EBADF"])
 def test_names_that_cannot_be_forced_are_a_warning(tmp_path: Path, code: str) -> None:
     disk = ScriptedDisk()
@@ -65,6 +66,7 @@ def test_another_error_of_a_folder_ends_the_run(tmp_path: Path) -> None:
         write_log(tmp_path / "cells", frames_of(5), disk=disk)
 
 
+@pytest.mark.promise("odd-file-systems")
 def test_a_run_takes_the_space_of_its_files(disk_folder: Path) -> None:
     used = used_bytes(disk_folder)
     for number in range(4):

@@ -30,6 +30,7 @@ STACK, JOURNAL, INDEX = "Stack.tif", journal.JOURNAL_NAME, "NDTiff.index"
 BATCH_SYNC = 2  # of the first stack: its header is forced first
 
 
+@pytest.mark.promise("power-cut")
 @pytest.mark.parametrize("shape", [(20, 20), (400, 400)])
 def test_every_commit_forces_the_stack_before_journal_and_index(tmp_path: Path, shape: tuple[int, int]) -> None:
     disk = ScriptedDisk()
@@ -77,6 +78,7 @@ def check_forced(calls: list[Call], name: str, offset: int) -> None:
     find(forced, "pwritev", JOURNAL)
 
 
+@pytest.mark.promise("failed-sync")
 @pytest.mark.parametrize("nth", [BATCH_SYNC, BATCH_SYNC + 1])
 def test_nothing_is_published_before_its_sync_returned(tmp_path: Path, nth: int) -> None:
     disk = ScriptedDisk()
@@ -114,6 +116,7 @@ def test_writing_goes_on_beside_a_slow_sync(tmp_path: Path) -> None:
     check_dataset(tmp_path / "cells", frames)
 
 
+@pytest.mark.promise("failed-sync")
 @pytest.mark.parametrize("kind", ["fdatasync", "pwritev"])
 @pytest.mark.parametrize("published", [0, 3])
 @pytest.mark.parametrize("shape", [(30, 30), (400, 400)])

@@ -27,6 +27,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
         yield loop.place
 
 
+@pytest.mark.promise("free-space")
 @pytest.mark.parametrize(
     ("settings", "fits"),
     [

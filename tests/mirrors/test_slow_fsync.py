@@ -34,6 +34,7 @@ class SlowDisk(ScriptedDisk):
         super()._enter(kind, path, offset, length)
 
 
+@pytest.mark.promise("forced-in-groups")
 @pytest.mark.parametrize("name", ["n5", "precomputed", "ome-zarr", "hsds"])
 def test_forces_do_not_grow_with_the_frames(tmp_path: Path, name: str) -> None:
     """Announcements and checkpoints come with time, so a mirror that took longer may force a little more often."""
@@ -96,6 +97,7 @@ def test_what_is_new_is_forced_in_groups_and_what_is_replaced_at_once(tmp_path: 
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+@pytest.mark.promise("forced-in-groups")
 def test_a_document_that_another_thread_forces_gets_its_name_then(tmp_path: Path) -> None:
     disk = ScriptedDisk()
     store, path = LocalStore(tmp_path / "a", disk), tmp_path / "a/a.json"

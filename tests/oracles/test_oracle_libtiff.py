@@ -22,6 +22,7 @@ CHAIN_GOES_ON = re.compile(r"Can not read TIFF directory count|Failed to read di
 TIFFINFO = shutil.which("tiffinfo")
 
 
+@pytest.mark.promise("other-readers")
 @pytest.mark.skipif(libtiff.library() is None, reason="the installed Pillow has no libtiff of its own")
 @pytest.mark.parametrize("sample", NAMES, indirect=True)
 def test_libtiff_finds_every_page_in_order(sample: Sample) -> None:

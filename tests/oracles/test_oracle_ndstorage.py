@@ -22,6 +22,7 @@ def dataset(sample: Sample) -> Iterator[ndstorage.NDTiffDataset]:
     opened.close()
 
 
+@pytest.mark.promise("other-readers")
 @pytest.mark.parametrize("sample", NAMES, indirect=True)
 def test_ndstorage_finds_every_frame_as_it_was_sent(sample: Sample, dataset: ndstorage.NDTiffDataset) -> None:
     assert SUMMARY.items() <= dataset.summary_metadata.items()

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.oracle
 METADATA_TAG = 51123
 
 
+@pytest.mark.promise("other-readers")
 @pytest.mark.parametrize("sample", NAMES, indirect=True)
 def test_pillow_finds_every_page_in_order(sample: Sample) -> None:
     found = 0

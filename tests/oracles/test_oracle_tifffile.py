@@ -20,6 +20,7 @@ METADATA_TAG = 51123
 CENTIMETER = 3
 
 
+@pytest.mark.promise("other-readers")
 @pytest.mark.parametrize("sample", NAMES, indirect=True)
 def test_tifffile_finds_every_page_in_order(sample: Sample, caplog: pytest.LogCaptureFixture) -> None:
     found = 0

@@ -111,6 +111,7 @@ def group() -> Iterator[Path]:
     group.rmdir()
 
 
+@pytest.mark.promise("small-memory")
 @pytest.mark.parametrize(
     ("config", "buffer_mb", "expected"),
     [

@@ -58,6 +58,7 @@ def test_a_file_that_fails_costs_its_lines_only() -> None:
     assert output.n_dropped == 1
 
 
+@pytest.mark.promise("session-ends")
 @pytest.mark.parametrize("is_read", [False, True])
 def test_a_program_whose_pipes_nobody_reads_goes_on_and_ends(is_read: bool) -> None:
     process = subprocess.Popen(

@@ -53,6 +53,7 @@ def test_the_file_with_most_is_forced_when_there_is_much(disk: ScriptedDisk, sto
     assert forced(disk) == ["b", "a", "c"]
 
 
+@pytest.mark.promise("forced-in-groups")
 def test_what_is_written_while_it_is_forced_is_forced_again(disk: ScriptedDisk, store: LocalStore) -> None:
     write(store, "a", 16)
     stall = disk.stall("fdatasync", part="a")

@@ -84,6 +84,7 @@ def scan() -> list[Frame]:
     return tiles_of(shuffled(grid(8, 8), 4), SHAPE, others=channels)
 
 
+@pytest.mark.promise("pyramids")
 @pytest.mark.slow
 def test_kills_of_the_process_while_the_dataset_is_written_and_followed(tmp_path: Path) -> None:
     folder, chance, frames = tmp_path / "cells", random.Random(11), scan()

@@ -53,6 +53,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(views, "CHECKPOINT_INTERVAL_S", 0.0)
 
 
+@pytest.mark.promise("pyramids")
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 2), (2, 1), (2, 2), (3, 2), (4, 4), (5, 3), (7, 5)])
 @pytest.mark.parametrize(("shape", "overlap"), [((16, 24), (0, 0)), ((20, 18), (4, 6)), ((15, 13), (0, 0))])
 @pytest.mark.parametrize("order", ["rows", "snake", "random"])
@@ -102,6 +103,7 @@ def test_channels_times_holes_and_tiles_that_come_again(tmp_path: Path, shape: P
         assert run.view.summary()["peak_tiles"] == 24
 
 
+@pytest.mark.promise("pyramids")
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("memory_bytes", [0, 2**26])
 def test_killed_after_every_few_steps_it_ends_the_same(tmp_path: Path, memory_bytes: int) -> None:

@@ -235,6 +235,7 @@ def test_never_a_later_roll_over_than_the_references(limit: int, side: tuple[int
         end, previous, number = placement.group_end, placement, number + 1
 
 
+@pytest.mark.promise("past-4-gib")
 @pytest.mark.parametrize(("step", "rolls_over"), [(-1, True), (0, True), (1, False)])
 @pytest.mark.parametrize("side", [(512, 512), (10, 10)])
 def test_roll_over_at_the_limit(side: tuple[int, int], step: int, rolls_over: bool) -> None:
@@ -247,6 +248,7 @@ def test_roll_over_at_the_limit(side: tuple[int, int], step: int, rolls_over: bo
     assert isinstance(again, RollOver) == rolls_over
 
 
+@pytest.mark.promise("past-4-gib")
 def test_offsets_above_2_gib_are_unsigned() -> None:
     layout = NDTiffLayout("a", {})
     frames = [FrameRun.of([header_of(number, ("<u2", (), 16), (20, 20))]) for number in range(2)]

@@ -54,6 +54,7 @@ def overwrite(path: Path, offset: int, content: bytes) -> None:
         file.write(content)
 
 
+@pytest.mark.promise("repair")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_deleted_index_comes_back_byte_for_byte(tmp_path: Path, kind: str) -> None:
     frames = KINDS[kind]
@@ -92,6 +93,7 @@ def test_a_dataset_without_frames(tmp_path: Path) -> None:
         assert list(found.keys()) == []
 
 
+@pytest.mark.promise("repair")
 @pytest.mark.parametrize("zeros", [False, True])
 def test_index_cut_at_every_byte(tmp_path: Path, zeros: bool) -> None:
     folder = dataset(tmp_path / "cells", SMALL[:3])

@@ -229,6 +229,7 @@ for number in range(10**6):
 """
 
 
+@pytest.mark.promise("repair")
 @pytest.mark.slow
 @pytest.mark.parametrize("frames", [1, 40, 200])
 def test_a_killed_reference_writer(tmp_path: Path, frames: int) -> None:

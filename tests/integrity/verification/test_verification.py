@@ -303,6 +303,7 @@ def flips(folder: Path) -> list[tuple[Path, int, int, str]]:
     return chosen
 
 
+@pytest.mark.promise("verify")
 @pytest.mark.slow
 def test_a_flipped_bit_is_found_wherever_it_matters_and_only_there(tmp_path: Path) -> None:
     folder = write_flippable(tmp_path / "cells")
