@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from shutil import rmtree
@@ -12,103 +12,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import acqstream
-from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import CorruptDataset, DatasetError, DatasetExists
 from acqstream.formats import registry
 from acqstream.formats.check_report import CheckReport
-from acqstream.formats.chunk_format import ChunkFormat, ChunkWriter
-from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.registry import CHUNK_FORMATS, chunk_format
-from acqstream.mirrors.mirror_container import open_publisher
 from acqstream.storage.stores.data_path import ReadPlace, place_of
 from acqstream.storage.stores.local_store import LocalStore
 from tests.checksum_files import is_list
-from tests.formats.blocks import in_blocks
+from tests.conformance.small_containers import CASES, Made, make
 from tests.mirrors.npy_format import FORMAT as NPY
-from tests.storage.unforced_disk import UnforcedDisk
-
-
-@dataclass(frozen=True)
-class Case:
-    """An array that a format can hold, and options for small chunks: several along each axis, and edges.
-
-    growing is the axis along which it gets longer; "" for one that is as long as was declared.
-    """
-
-    options: dict[str, object]
-    axes: tuple[str, ...] = ("time", "channel", "z", "y", "x")
-    shape: tuple[int, ...] = (2, 2, 10, 40, 50)
-    growing: str = "time"
-
-
-CASES = {
-    "hsds": Case({"pixels": "copy", "chunks": [4, 16, 16], "levels": 2}),
-    "hsds one level": Case({"pixels": "copy", "chunks": [4, 16, 16], "levels": 1}),
-    "hsds zlib": Case({"pixels": "copy", "chunks": [4, 16, 16], "levels": 2, "compression": "zlib"}),
-    "hsds none": Case({"pixels": "copy", "chunks": [4, 16, 16], "levels": 2, "compression": "none"}),
-    "n5": Case({"blocks": [4, 16, 16], "levels": 2, "compression": "gzip"}),
-    "npy": Case({"depth": 4}),
-    "ome-zarr": Case({"chunks": [4, 16, 16], "levels": 2, "compression": "gzip"}),
-    "precomputed": Case({"chunks": [4, 16, 16], "levels": 2}),
-    "precomputed volume": Case({"chunks": [4, 16, 16], "levels": 2}, ("z", "y", "x"), (10, 40, 50), ""),
-    "ome-zarr fields": Case(
-        {"chunks": [4, 16, 16], "levels": 1}, ("position", "z", "y", "x"), (2, 10, 40, 50), "position"
-    ),
-    "precomputed shards": Case({"chunks": [4, 16, 16], "levels": 2, "shards": {"data_encoding": "gzip"}}),
-    "wkw": Case({"cube": 32, "levels": 2}, ("channel", "z", "y", "x"), (2, 70, 40, 50), "z"),
-}
-
 
 LOOKS = [(ReadPlace, "is_folder"), (ReadPlace, "is_object"), (ReadPlace, "children"), (ReadPlace, "content")]
 LOOKS += [(ReadPlace, "names"), (ReadPlace, "open"), (LocalStore, "get")]  # type: ignore[list-item]
-
-
-@dataclass
-class Made:
-    """A container under construction: the array in the order of the levels' axes, and who writes it."""
-
-    format: ChunkFormat[Any]
-    case: Case
-    folder: Path
-    options: Any
-    plan: Plan
-    array: NDArray[Any]
-    writer: ChunkWriter
-
-    @property
-    def levels(self) -> tuple[ArraySpec, ...]:
-        return self.plan.levels
-
-    def part(self, level: int) -> NDArray[Any]:
-        """What a level holds: every n-th item, for it does not matter how it was reduced."""
-        spec = self.levels[level]
-        picked = self.array[tuple(slice(None, None, factor) for factor in spec.factors)]
-        return picked[tuple(slice(0, size) for size in spec.shape)]
-
-    def chunk(self, level: int, position: Position) -> NDArray[Any]:
-        spec = self.levels[level]
-        chunk = np.zeros(spec.chunk_shape, spec.dtype)
-        part = self.part(level)[spec.region(position)]
-        chunk[tuple(slice(0, size) for size in part.shape)] = part
-        return in_blocks(chunk, spec.block_shape)
-
-    def store(self, level: int, position: Position) -> None:
-        self.writer.store(level, position, self.writer.encode(level, position, self.chunk(level, position)))
-
-    def store_all(self) -> None:
-        for level, spec in enumerate(self.levels):
-            for position in np.ndindex(*spec.grid_shape):
-                self.store(level, position)
-
-    def again(self, levels: Sequence[ArraySpec] | None = None) -> None:
-        """As after a restart."""
-        self.writer = self.open(levels or self.levels)
-
-    def open(self, levels: Sequence[ArraySpec]) -> ChunkWriter:
-        return open_publisher(self.format, self.folder, self.plan.with_levels(levels), self.options, UnforcedDisk())
 
 
 @pytest.fixture(autouse=True)
@@ -122,18 +39,8 @@ def _plug_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(params=CASES)
-def made(request, tmp_path) -> Made:
-    case, name = CASES[request.param], request.param.partition(" ")[0]
-    found = NPY if name == NPY.name else chunk_format(name)
-    array = np.random.default_rng(7).integers(1, 60_000, case.shape).astype("uint16")
-    units = tuple("um" if axis in ("z", "y", "x") else "" for axis in case.axes)
-    spec = ArraySpec(axes=case.axes, shape=case.shape, dtype=array.dtype, units=units)
-    options = found.parse_options(case.options)
-    plan = found.plan(spec, options)
-    folder = tmp_path / f"cells{found.suffix}"
-    order = [case.axes.index(name) for name in plan.full.axes if name in case.axes]
-    moved = array.transpose(order).reshape(plan.full.shape)
-    return Made(found, case, folder, options, plan, moved, open_publisher(found, folder, plan, options, UnforcedDisk()))
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> Made:
+    return make(request.param, tmp_path)
 
 
 def test_every_format_has_a_case() -> None:

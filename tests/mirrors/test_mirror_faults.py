@@ -49,27 +49,6 @@ def cells(tmp_path: Path) -> Path:
     return tmp_path / "cells"
 
 
-@pytest.mark.parametrize("kind", ["pwritev", "open", "mkdir", "replace"])
-@pytest.mark.parametrize("nth", [1, 7, 30])
-def test_a_full_disk_is_waited_for(cells: Path, monkeypatch: pytest.MonkeyPatch, kind: str, nth: int) -> None:
-    disk = ScriptedDisk(UnforcedDisk())
-    fault = disk.fail(kind, nth, errno.ENOSPC)
-    run = run_of(cells, BLOCKS, disk=disk)
-    was_held = False
-    end = time.monotonic() + 40
-    while (wait_s := run.step()) is not None:
-        if run.progress().state is ViewState.HELD:
-            was_held = True
-            assert "No space left" in run.reason
-            disk.mend()
-        time.sleep(min(wait_s, 0.005))
-        assert time.monotonic() < end
-    run.close()
-    assert was_held == bool(fault.delivered)
-    assert run.progress().state is ViewState.COMPLETE
-    check_plain(cells, FRAMES, HALVED)
-
-
 @pytest.mark.parametrize("nth", [1, 5, 15])
 def test_a_broken_disk_ends_it_and_it_can_be_gone_on_with(cells: Path, nth: int) -> None:
     disk = ScriptedDisk(UnforcedDisk())

@@ -65,7 +65,7 @@ def check(name: str, key: str, found: Any, is_compared: Callable[[str], bool] = 
     if IS_RECORDING:
         save(name, {**recorded, key: found})
         return
-    assert key in recorded, f"{name}.json has no {key!r}; to record it: ACQSTREAM_RECORD=1 pytest tests/recordings"
+    assert key in recorded, f"{name}.json has no {key!r}; to record it: run this test with ACQSTREAM_RECORD=1"
     lines = [line for line in differences(recorded[key], json.loads(json.dumps(found))) if is_compared(line)]
     more = f"\n... and {len(lines) - MAX_DIFFERENCES} more" if len(lines) > MAX_DIFFERENCES else ""
     assert not lines, f"{key} differs from {name}.json:\n" + "\n".join(lines[:MAX_DIFFERENCES]) + more
