@@ -51,7 +51,7 @@ HALVED = ((2, 2, 2), (2, 2, 2))
 
 SIZES = {"time": 2, "channel": 1, "position": 2, "z": 4, "y": 16, "x": 20}
 SMALL: Mapping[str, Case] = {
-    name: replace(case, shape=tuple(34 if case.rows and axis == "z" else SIZES[axis] for axis in case.axes))
+    name: replace(case, shape=tuple(34 if name == "wkw" and axis == "z" else SIZES[axis] for axis in case.axes))
     for name, case in CASES.items()
     if name.partition(" ")[0] in CHUNK_FORMATS
 }
