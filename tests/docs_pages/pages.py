@@ -25,7 +25,7 @@ class Excuse:
 EXCUSES = (
     Excuse("needs the package index", 9, "pip install"),
     Excuse("needs the package index", 1, "pip download"),
-    Excuse("needs the package index", 3, "pipx install"),
+    Excuse("needs the package index", 2, "pipx install"),
     Excuse("needs the package index", 1, "python3 -m venv try"),
     Excuse("needs the package index", 1, "mmcore install"),
     Excuse("minutes; .ci/run calls the second, which runs the first", 2, "python3 tools/run.py"),
@@ -34,7 +34,6 @@ EXCUSES = (
         "needs a booted systemd; tests/live/test_booted_service.py types them there", 23, page="docs/system-service.md"
     ),
     Excuse("needs Windows", 4, page="docs/windows.md"),
-    Excuse("needs macOS", 1, "acqstream service install", "docs/macos.md"),
     Excuse("needs an environment of its own; tests/oracles/hsds_server.py types it there", 1, "BUCKET_NAME"),
     Excuse("needs an environment of its own; tests/oracles/hsds_program.py does it there", 1, "import h5pyd"),
     Excuse("needs napari's window, which is open until somebody closes it", 1, "napari --plugin"),
