@@ -24,7 +24,6 @@ from acqstream.errors import DatasetError
 from acqstream.formats.chunk_format import ChunkArrayReader, ChunkFormat, ChunkWriter
 from acqstream.formats.chunk_layout import Plan
 from acqstream.mirrors.assembly import Assembly, SavedMirror
-from acqstream.mirrors.growth import empty_levels
 from acqstream.mirrors.mirror_container import (
     MirrorNote,
     is_nonempty,
@@ -35,6 +34,7 @@ from acqstream.mirrors.mirror_container import (
 )
 from acqstream.mirrors.mirror_plan import Budget, ChunkPlan, options_of, plan_spec_chunks
 from acqstream.mirrors.slab import SlabBuffers
+from acqstream.mirrors.slab_grid import empty_levels
 from acqstream.mirrors.slab_tasks import Workers
 from acqstream.model.axes import PICTURE_AXES, stored_axis_order
 from acqstream.storage.files.directory_lock import DirectoryLock

@@ -1,15 +1,20 @@
-"""Sizes of all levels of a mirror, and of a mosaic's picture, while frames come: planned, reached, stored and final."""
+"""Sizes of all levels of a mirror while frames come: planned, reached, stored, final, and announced. Pure.
+
+Other software sees no zeros where data will come: an index of the axis that a mirror grows along is announced when all
+its frames that came are stored, and no other frame of it will come. That is so when it has all planned frames, or when
+a frame of a later index has come.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from acqstream.arrays.array_spec import Position
 from acqstream.grid.block_sizes import reduced_size
-from acqstream.mirrors.growth import growing_axis
 from acqstream.mirrors.slab import Slab
-from acqstream.mirrors.slab_grid import SlabGrid, level_sizes
+from acqstream.mirrors.slab_grid import SlabGrid, growing_axis, level_sizes
 
 
 class PictureExtents:
@@ -105,7 +110,7 @@ class PictureExtents:
 
 
 class GrowthRule(Protocol):
-    """The rule by which indices of the growing axis are announced: see `growth`, `mosaic_growth`, `open_growth`."""
+    """The rule by which indices of the growing axis are announced."""
 
     def add_frame(self, place: Sequence[int]) -> None: ...
     def add_unstored(self, level: int, key: Position) -> None: ...
@@ -113,6 +118,190 @@ class GrowthRule(Protocol):
     def mark_all_stored(self) -> None: ...
     def sizes(self, level: int) -> Mapping[int, int]:
         """Sizes that may be announced, by axis of the level; they never shrink."""
+
+
+class Growth:
+    """Counts the items along the growing axis that may be announced, by level. Used by one thread.
+
+    An item of a level that is reduced along the axis stands for several indices. Memory is taken for frames whose index
+    is not announced yet.
+    """
+
+    def __init__(self, grids: Sequence[SlabGrid], axis: int, announced: Sequence[int]) -> None:
+        """axis is that of `growing_axis`; announced are the sizes along it that an earlier process announced."""
+        full = grids[0]
+        self.axis = axis
+        self._outer = full.outer.index(axis)
+        self._factors = [[grid.spec.factors[other] for other in grid.outer] for grid in grids]
+        sizes = [full.spec.shape[other] for other in full.outer if other != axis]
+        self._planned = 0 if 0 in sizes else math.prod(sizes)
+        self._came: dict[int, set[Position]] = {}  # frames by index
+        self._stored: list[dict[int, set[Position]]] = [{} for _ in grids]
+        self._sizes = list(announced)
+        self._last = -1  # index of any frame
+
+    def add_frame(self, place: Sequence[int]) -> None:
+        """Note that a frame has come to this place along the outer axes."""
+        index = place[self._outer]
+        self._last = max(self._last, index)
+        if index >= self._first_kept():
+            self._came.setdefault(index, set()).add(tuple(place))
+
+    def add_unstored(self, level: int, key: Position) -> None:
+        """Note that a slab got pixels: nothing is to be done, each plane is noted when it is stored."""
+
+    def add_stored_slab(self, level: int, key: Position, places: Iterable[Sequence[int]]) -> None:
+        """Note that the planes of a slab at these places are in the files of a level."""
+        del key
+        for place in places:
+            self.add_stored(level, place)
+
+    def add_stored(self, level: int, place: Sequence[int]) -> None:
+        """Note that a plane is in the files of a level."""
+        item = place[self._outer]
+        if item >= self._sizes[level]:
+            self._stored[level].setdefault(item, set()).add(tuple(place))
+
+    def size(self, level: int) -> int:
+        """Number of items that may be announced in a level; it never shrinks."""
+        stored, size = self._stored[level], self._sizes[level]
+        while self._may_be_announced(level, stored.get(size, set()), size):
+            stored.pop(size, None)
+            size += 1
+        self._sizes[level] = size
+        first = self._first_kept()
+        for index in [index for index in self._came if index < first]:
+            del self._came[index]
+        return size
+
+    def sizes(self, level: int) -> dict[int, int]:
+        """`size` by axis."""
+        return {self.axis: self.size(level)}
+
+    def mark_all_stored(self) -> None:
+        """Note that every frame that came is stored in every level, and that no other one will come."""
+        ends = [reduced_size(self._last + 1, factors[self._outer]) for factors in self._factors]
+        self._sizes = [*map(max, self._sizes, ends)]
+        self._came.clear()
+        for stored in self._stored:
+            stored.clear()
+
+    def _first_kept(self) -> int:
+        """The first index that is not announced in every level."""
+        return min(size * factors[self._outer] for size, factors in zip(self._sizes, self._factors, strict=True))
+
+    def _may_be_announced(self, level: int, stored: set[Position], item: int) -> bool:
+        factors = self._factors[level]
+        first, stop = item * factors[self._outer], (item + 1) * factors[self._outer]
+        if self._last < stop - 1:
+            return False
+        if self._last < stop and (not self._planned or len(self._came.get(self._last, ())) < self._planned):
+            return False
+        came = (place for index in range(first, stop) for place in self._came.get(index, ()))
+        return {tuple(at // factor for at, factor in zip(place, factors, strict=True)) for place in came} <= stored
+
+
+class MosaicGrowth:
+    """Counts the pictures along the growing axis that may be announced, by level, and the tiles in them.
+
+    axis is that of `growing_axis`. announced are the shapes of the levels that an earlier process announced; n_tiles:
+    planned rows and columns, 0 for a side that is not planned. Used by one thread.
+    """
+
+    def __init__(
+        self, grids: Sequence[SlabGrid], axis: int, announced: Sequence[Sequence[int]], n_tiles: tuple[int, int]
+    ) -> None:
+        self._grids = grids
+        self._axis = axis
+        self._outer = grids[0].outer.index(axis)
+        sizes = [grids[0].spec.shape[other] for other in grids[0].outer if other != axis]
+        self._planned = math.prod((*sizes, *n_tiles))  # tiles of an index; 0: not known
+        self._announced = announced
+        self._came: dict[int, set[Position]] = {}  # tiles by index
+        self._unstored: list[set[Position]] = [set() for _ in grids]  # slabs with frames that are not in the files
+        self._reached: dict[int, list[int]] = {}  # rows and columns by index, of those not announced in all levels
+        self._indices = [0] * len(grids)
+        self._tiles = [[0, 0] for _ in grids]  # of the indices announced
+        self._last = -1
+        self._is_ended = False
+
+    def add_frame(self, place: Sequence[int]) -> None:
+        """Note that a tile has come to this place, which ends with row and column."""
+        index = place[self._outer]
+        self._last = max(self._last, index)
+        self._is_ended = False
+        if self._planned and index >= min(self._indices):
+            self._came.setdefault(index, set()).add(tuple(place))
+        # one of an index that is announced already makes the picture larger with the next index
+        reached = self._reached.setdefault(index if index >= max(self._indices) else self._last, [0, 0])
+        reached[:] = [max(before, at + 1) for before, at in zip(reached, place[-2:], strict=True)]
+
+    def add_unstored(self, level: int, key: Position) -> None:
+        """Note that a slab got pixels that are not in the files."""
+        self._unstored[level].add(key)
+
+    def add_stored_slab(self, level: int, key: Position, places: Iterable[Sequence[int]]) -> None:
+        """Note that a slab is in the files, with all that it has got."""
+        del places
+        self._unstored[level].discard(key)
+
+    def mark_all_stored(self) -> None:
+        """Note that every tile that came is stored in every level, and that no other one will come."""
+        for unstored in self._unstored:
+            unstored.clear()
+        self._is_ended = True
+
+    def sizes(self, level: int) -> dict[int, int]:
+        """Return the sizes that may be announced, by axis of the level; they never shrink."""
+        index, tiles = self._indices[level], self._tiles[level]
+        while self._may_be_announced(level, index):
+            tiles[:] = map(max, tiles, self._reached.get(index, (0, 0)))
+            index += 1
+        self._indices[level] = index
+        for known in (self._came, self._reached):
+            for old in [old for old in known if old < min(self._indices)]:
+                del known[old]
+        grid, announced = self._grids[level], self._announced[level]
+        factor = grid.spec.factors[self._axis]  # an item of a level is there with all its indices
+        found = {
+            self._axis: max(announced[self._axis], reduced_size(index, factor) if self._is_ended else index // factor)
+        }
+        for axis, cut, full, count in zip(grid.cut_axes, grid.cuts, self._grids[0].cuts, tiles, strict=True):
+            if not cut.size:
+                found[axis] = max(announced[axis], reduced_size(count * full.tile, grid.spec.factors[axis]))
+        return found
+
+    def _may_be_announced(self, level: int, index: int) -> bool:
+        if index > self._last:
+            return False
+        is_whole = self._is_ended or (bool(self._planned) and len(self._came.get(index, ())) >= self._planned)
+        return (is_whole or index < self._last) and not self._has_unstored(level, index)
+
+    def _has_unstored(self, level: int, index: int) -> bool:
+        """Whether a slab with parts of this index is not in the files, in this level or one above."""
+        for grid, unstored in zip(self._grids[: level + 1], self._unstored, strict=False):
+            item = index // grid.spec.factors[self._axis] // grid.step[self._outer]
+            if any(key[self._outer] == item for key in unstored):
+                return True
+        return False
+
+
+class PictureAtEnd:
+    """The rule for an array of one picture: it is announced when it is finished. axis: the one that hides it."""
+
+    def __init__(self, axis: int, announced: Sequence[Sequence[int]]) -> None:
+        self._axis, self._announced = axis, announced
+
+    def add_frame(self, place: Sequence[int]) -> None:
+        """Nothing is to be done here, nor below."""
+
+    def add_unstored(self, level: int, key: Position) -> None: ...
+    def add_stored_slab(self, level: int, key: Position, places: Iterable[Sequence[int]]) -> None: ...
+    def mark_all_stored(self) -> None: ...
+
+    def sizes(self, level: int) -> dict[int, int]:
+        """Return what an earlier process announced."""
+        return {self._axis: self._announced[level][self._axis]}
 
 
 class LevelExtents:

@@ -19,12 +19,11 @@ from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.formats.registry import chunk_format
 from acqstream.frames.frame_indices import LogFrames
 from acqstream.mirrors.assembly import Assembly, SavedMirror, SavedTasks
-from acqstream.mirrors.growth import empty_levels, growing_axis
 from acqstream.mirrors.mirror_container import open_publisher
 from acqstream.mirrors.mirror_plan import Budget, MirrorSpace, options_of, plan_chunks
 from acqstream.mirrors.mirror_writer import OpenMirror
 from acqstream.mirrors.slab import SlabBuffers
-from acqstream.mirrors.slab_grid import SlabGrid
+from acqstream.mirrors.slab_grid import SlabGrid, empty_levels, growing_axis
 from acqstream.mirrors.slab_tasks import Workers
 from acqstream.mirrors.task_runner import TaskRunner, is_stopped
 from acqstream.model.axes import AxisValue

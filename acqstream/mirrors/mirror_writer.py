@@ -16,12 +16,11 @@ from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import ChunkLayout
 from acqstream.frames.frame_indices import LogFrames
 from acqstream.mirrors.assembly import Assembly
-from acqstream.mirrors.growth import Growth, MosaicGrowth, OpenIndexGrowth, RectangleGrowth, empty_levels, growing_axis
-from acqstream.mirrors.level_extents import GrowthRule
+from acqstream.mirrors.level_extents import Growth, GrowthRule, MosaicGrowth, PictureAtEnd
 from acqstream.mirrors.mirror_container import existing_shapes, open_publisher
 from acqstream.mirrors.mirror_plan import Budget, ChunkPlan, MirrorSpace
 from acqstream.mirrors.slab import SlabBuffers
-from acqstream.mirrors.slab_grid import final_sizes, level_shapes
+from acqstream.mirrors.slab_grid import empty_levels, final_sizes, growing_axis, level_shapes
 from acqstream.mirrors.slab_tasks import Workers
 from acqstream.storage.files.free_space import SpaceBound
 from acqstream.views.base import ViewSource
@@ -216,11 +215,9 @@ def _unannounced(layout: ChunkLayout, axes: Sequence[int]) -> tuple[ArraySpec, .
 
 def _growth(chunk_plan: ChunkPlan, axis: int, announced: Sequence[Sequence[int]], mosaic: Canvas | None) -> GrowthRule:
     """The rule for an axis. announced: shapes of the levels that an earlier process announced."""
-    grids, sizes = chunk_plan.grids, [shape[axis] for shape in announced]
+    grids = chunk_plan.grids
     if mosaic is None:
-        return Growth(grids, axis, sizes)
-    n_tiles = mosaic.y.count, mosaic.x.count
-    if not mosaic.is_open:
-        return MosaicGrowth(grids, axis, sizes, n_tiles)
-    is_picture = axis not in grids[0].outer
-    return RectangleGrowth(grids, announced, n_tiles) if is_picture else OpenIndexGrowth(grids, axis, announced)
+        return Growth(grids, axis, [shape[axis] for shape in announced])
+    if growing_axis(grids[0]) is None:
+        return PictureAtEnd(axis, announced)
+    return MosaicGrowth(grids, axis, announced, (mosaic.y.count, mosaic.x.count))

@@ -21,8 +21,7 @@ from acqstream.description.stage import StageReading, stage_reading
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.hsds.reference_layout import COLUMN_UNITS
 from acqstream.formats.ndtiff.reader import NDTiffReader
-from acqstream.mirrors.growth import growing_axis
-from acqstream.mirrors.slab_grid import slab_grids
+from acqstream.mirrors.slab_grid import growing_axis, slab_grids
 from acqstream.model.axes import PICTURE_AXES
 from acqstream.model.metadata import TIME_KEY
 

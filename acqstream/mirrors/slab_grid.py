@@ -14,13 +14,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from acqstream.arrays import array_plan
 from acqstream.arrays.array_spec import ArraySpec, Position
+from acqstream.description.image_positions import IMAGE_AXES
 from acqstream.grid.block_sizes import reduced_size
-from acqstream.model.axes import PICTURE_AXES
+from acqstream.model.axes import PICTURE_AXES, TILE_AXES, TIME
 
 _ENDLESS = 2**62  # items
 
@@ -410,3 +412,23 @@ def final_sizes(grid: SlabGrid, planned: Sequence[int], extents: Sequence[int]) 
         come if grid.spec.axes[axis] in _TRIMMED else size
         for axis, size, come in zip(grid.outer, planned, extents, strict=True)
     ]
+
+
+def growing_axis(grid: SlabGrid) -> int | None:
+    """The axis that a mirror grows along: time, else z, else the first other one with more than one item.
+
+    Tiles that are images of their own come before z: a stack of one is complete long before that of the last one. An
+    index into the axes of the level; None for an array of one frame.
+    """
+    spec = grid.spec
+    sizes = {spec.axes[axis]: spec.shape[axis] for axis in grid.outer}
+    images = [name for name, size in sizes.items() if name in IMAGE_AXES and size != 1]
+    if images and not TILE_AXES.isdisjoint(spec.axes) and sizes.get(TIME, 1) == 1:
+        return spec.axes.index(images[0])
+    found = array_plan.growing_axis(sizes)
+    return None if found is None else spec.axes.index(found)
+
+
+def empty_levels(levels: Sequence[ArraySpec], axis: int) -> tuple[ArraySpec, ...]:
+    """The levels before their first index is announced."""
+    return tuple(replace(level, shape=(*level.shape[:axis], 0, *level.shape[axis + 1 :])) for level in levels)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.mirrors.growth import Growth, empty_levels, growing_axis
-from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
+from acqstream.mirrors.level_extents import Growth
+from acqstream.mirrors.slab_grid import SlabGrid, empty_levels, growing_axis, slab_grids
 
 Place = tuple[int, ...]
 

@@ -1,135 +1,198 @@
-"""When an index of a mosaic, or a row of its tiles, is announced."""
+"""When a picture of a mosaic is announced, and how much of it."""
 
 from __future__ import annotations
 
+import itertools
+import random
+from collections.abc import Sequence
+
 import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.mirrors.growth import MosaicGrowth
+from acqstream.mirrors.level_extents import MosaicGrowth, PictureAtEnd
 from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
 
 TILE, ROWS, COLUMNS = 6, 3, 2
+Place = tuple[int, ...]
 
 
-def grids_of(times: int, levels: int = 1) -> tuple[SlabGrid, ...]:
-    """Levels of (time, y, x) in chunks of 4 x 4, of pictures of 3 x 2 tiles of 6 x 6 pixels."""
-    shape = (times, ROWS * TILE, COLUMNS * TILE)
-    specs = [
-        ArraySpec(
-            axes=("time", "y", "x"),
-            shape=(shape[0], *(side >> level for side in shape[1:])),
-            dtype=np.dtype("u2"),
-            chunk_shape=(1, 4, 4),
-            factors=(1, 2**level, 2**level),
-        )
-        for level in range(levels)
-    ]
+def grids_of(shape: Sequence[int], levels: int = 1, axes: Sequence[str] = ("time", "y", "x")) -> tuple[SlabGrid, ...]:
+    """Levels in chunks of 4 x 4, of pictures of tiles of 6 x 6 pixels; z is reduced too."""
+    specs = []
+    for level in range(levels):
+        factors = tuple(2**level if axis in "zyx" else 1 for axis in axes)
+        sizes = tuple(size // factor for size, factor in zip(shape, factors, strict=True))
+        chunks = tuple(4 if axis in "yx" else 1 for axis in axes)
+        kind = np.dtype("u2")
+        specs.append(ArraySpec(axes=tuple(axes), shape=sizes, dtype=kind, chunk_shape=chunks, factors=factors))
     return slab_grids(specs, (TILE, TILE))
 
 
-def store(growth: MosaicGrowth, grids: tuple[SlabGrid, ...], *places: tuple[int, int, int]) -> None:
-    """Take frames and have all slabs that they went to stored."""
-    keys = take(growth, grids, *places)
-    for key in keys:
-        growth.add_stored_slab(0, key, ())
+def planned(times: int) -> tuple[SlabGrid, ...]:
+    return grids_of((times, ROWS * TILE, COLUMNS * TILE))
 
 
-def take(growth: MosaicGrowth, grids: tuple[SlabGrid, ...], *places: tuple[int, int, int]) -> set[tuple[int, ...]]:
-    keys = set()
+def growth_of(grids: Sequence[SlabGrid], n_tiles: tuple[int, int] = (ROWS, COLUMNS), size: int = 0) -> MosaicGrowth:
+    return MosaicGrowth(grids, 0, [(size, 0, 0)] * len(grids), n_tiles)
+
+
+def take(growth: MosaicGrowth, grids: Sequence[SlabGrid], *places: Place) -> list[set[Place]]:
+    """Take tiles. Return the slabs that they reach, by level."""
+    found: list[set[Place]] = [set() for _ in grids]
     for place in places:
         growth.add_frame(place)
-        for piece in grids[0].pieces_of(place):
-            growth.add_unstored(0, piece.key)
-            keys.add(piece.key)
-    return keys
+        met = {piece.key for piece in grids[0].pieces_of(place)}
+        for level in range(len(found)):
+            if level:
+                met = {piece.key for key in met for piece in grids[level - 1].pieces_of(key)}
+            for key in met:
+                growth.add_unstored(level, key)
+            found[level] |= met
+    return found
 
 
-def tiles(time: int, rows: range = range(ROWS)) -> list[tuple[int, int, int]]:
-    return [(time, row, column) for row in rows for column in range(COLUMNS)]
+def store(growth: MosaicGrowth, found: Sequence[set[Place]]) -> None:
+    for level, keys in enumerate(found):
+        for key in keys:
+            growth.add_stored_slab(level, key, ())
+
+
+def tiles(time: int) -> list[Place]:
+    return [(time, row, column) for row in range(ROWS) for column in range(COLUMNS)]
 
 
 def test_a_picture_is_announced_with_its_last_tile() -> None:
-    grids = grids_of(2)
-    growth = MosaicGrowth(grids, 0, [0], (ROWS, COLUMNS))
+    grids = planned(2)
+    growth = growth_of(grids)
     *first, last = tiles(0)
-    store(growth, grids, *first)
-    assert growth.size(0) == 0
-    store(growth, grids, last)
-    assert growth.size(0) == 1
-    store(growth, grids, *tiles(1))
-    assert growth.size(0) == 2
+    store(growth, take(growth, grids, *first))
+    assert growth.sizes(0) == {0: 0}
+    store(growth, take(growth, grids, last))
+    assert growth.sizes(0) == {0: 1}
+    store(growth, take(growth, grids, *tiles(1)))
+    assert growth.sizes(0) == {0: 2}
 
 
 def test_a_picture_is_not_announced_before_its_slabs_are_stored() -> None:
-    grids = grids_of(2)
-    growth = MosaicGrowth(grids, 0, [0], (ROWS, COLUMNS))
-    keys = take(growth, grids, *tiles(0))
+    grids = planned(2)
+    growth = growth_of(grids)
+    (keys,) = take(growth, grids, *tiles(0))
     for key in sorted(keys):
-        assert growth.size(0) == 0
+        assert growth.sizes(0) == {0: 0}
         growth.add_stored_slab(0, key, ())
-    assert growth.size(0) == 1
+    assert growth.sizes(0) == {0: 1}
 
 
 def test_an_earlier_picture_ends_where_a_later_one_has_tiles() -> None:
     """A tile may have been skipped: all others are announced before the run ends."""
-    grids = grids_of(3)
-    growth = MosaicGrowth(grids, 0, [0], (ROWS, COLUMNS))
-    store(growth, grids, *tiles(0)[1:])
-    assert growth.size(0) == 0
-    keys = take(growth, grids, tiles(1)[0])
-    assert growth.size(0) == 1
-    for key in keys:
-        growth.add_stored_slab(0, key, ())
-    assert growth.size(0) == 1
-    store(growth, grids, *tiles(1)[1:])
-    assert growth.size(0) == 2
+    grids = planned(3)
+    growth = growth_of(grids)
+    store(growth, take(growth, grids, *tiles(0)[1:]))
+    assert growth.sizes(0) == {0: 0}
+    store(growth, take(growth, grids, tiles(1)[0]))
+    assert growth.sizes(0) == {0: 1}
+    store(growth, take(growth, grids, *tiles(1)[1:]))
+    assert growth.sizes(0) == {0: 2}
 
 
 def test_the_indices_of_a_run_without_a_planned_size_end_before_the_last() -> None:
     """Of z nothing is known here, so only the next time shows that one is complete."""
-    spec = ArraySpec(
-        axes=("time", "z", "y", "x"),
-        shape=(0, 0, ROWS * TILE, COLUMNS * TILE),
-        dtype=np.dtype("u2"),
-        chunk_shape=(1, 1, 4, 4),
-    )
-    grids = slab_grids([spec], (TILE, TILE))
-    growth = MosaicGrowth(grids, 0, [0], (ROWS, COLUMNS))
+    shape = (0, 0, ROWS * TILE, COLUMNS * TILE)
+    grids = grids_of(shape, axes=("time", "z", "y", "x"))
+    growth = MosaicGrowth(grids, 0, [(0, 0, 0, 0)], (ROWS, COLUMNS))
     for time in range(2):
         for _, row, column in tiles(time):
             growth.add_frame((time, 0, row, column))
-        assert growth.size(0) == time
-
-
-def test_rows_of_a_single_picture_are_announced_one_by_one() -> None:
-    grids = grids_of(1, levels=2)
-    growth = MosaicGrowth(grids, 1, [0, 0], (ROWS, COLUMNS))
-    for row in range(ROWS):
-        keys = take(growth, grids, *tiles(0, range(row, row + 1)))
-        assert growth.size(0) == row * TILE
-        for key in keys:
-            growth.add_stored_slab(0, key, ())
-        below = [(0, y, 0) for y in range(grids[1].cuts[0].slabs)]
-        for key in below:
-            growth.add_unstored(1, key)
-        assert [growth.size(0), growth.size(1)] == [(row + 1) * TILE, row * TILE // 2]
-        for key in below:
-            growth.add_stored_slab(1, key, ())
-        assert growth.size(1) == (row + 1) * TILE // 2
+        assert growth.sizes(0) == {0: time}
 
 
 def test_a_size_never_shrinks() -> None:
     """An earlier process announced more than this one knows of yet."""
-    grids = grids_of(2)
-    growth = MosaicGrowth(grids, 0, [2], (ROWS, COLUMNS))
-    assert growth.size(0) == 2
-    store(growth, grids, *tiles(0))
-    assert growth.size(0) == 2
+    grids = planned(2)
+    growth = growth_of(grids, size=2)
+    assert growth.sizes(0) == {0: 2}
+    store(growth, take(growth, grids, *tiles(0)))
+    assert growth.sizes(0) == {0: 2}
 
 
-def test_at_the_end_all_that_came_is_announced() -> None:
-    grids = grids_of(4)
-    growth = MosaicGrowth(grids, 0, [0], (ROWS, COLUMNS))
+def test_at_the_end_all_that_came_is_announced_and_more_may_come_after_a_pause() -> None:
+    grids = planned(6)
+    growth = growth_of(grids)
     take(growth, grids, tiles(0)[0], tiles(2)[3])
     growth.mark_all_stored()
-    assert growth.size(0) == 3
+    assert growth.sizes(0) == {0: 3}
+    store(growth, take(growth, grids, tiles(3)[0]))
+    assert growth.sizes(0) == {0: 3}, "this picture is not complete"
+    store(growth, take(growth, grids, *tiles(3)[1:]))
+    assert growth.sizes(0) == {0: 4}
+
+
+def test_a_picture_without_a_plan_is_announced_when_a_later_one_has_begun_and_it_is_stored() -> None:
+    grids = grids_of((0, 0, 0), levels=2)
+    growth = growth_of(grids, (0, 0))
+    first = take(growth, grids, (0, 0, 0), (0, 0, 1))
+    assert growth.sizes(0) == {0: 0, 1: 0, 2: 0}
+    growth.add_frame((1, 3, 0))
+    assert growth.sizes(0) == {0: 0, 1: 0, 2: 0}, "its slabs are not in the files"
+    store(growth, first[:1])
+    assert growth.sizes(0) == {0: 1, 1: TILE, 2: 2 * TILE}, "as far as this index reaches"
+    assert growth.sizes(1) == {0: 0, 1: 0, 2: 0}
+    growth.mark_all_stored()
+    assert growth.sizes(0) == {0: 2, 1: 4 * TILE, 2: 2 * TILE}
+    assert growth.sizes(1) == {0: 2, 1: 2 * TILE, 2: TILE}
+
+
+def test_a_late_tile_makes_the_picture_larger_with_the_next_index() -> None:
+    grids = grids_of((0, 0, 0))
+    growth = growth_of(grids, (0, 0))
+    for tile in ((0, 0, 0), (1, 0, 0)):
+        growth.add_frame(tile)
+    assert growth.sizes(0) == {0: 1, 1: TILE, 2: TILE}
+    growth.add_frame((0, 0, 2))
+    assert growth.sizes(0) == {0: 1, 1: TILE, 2: TILE}
+    growth.add_frame((2, 0, 0))
+    assert growth.sizes(0) == {0: 2, 1: TILE, 2: 3 * TILE}
+
+
+def test_a_level_that_is_reduced_along_z_has_an_item_when_all_its_planes_are_there() -> None:
+    grids = grids_of((0, ROWS * TILE, COLUMNS * TILE), levels=2, axes=("z", "y", "x"))
+    growth = growth_of(grids)
+    for z in range(5):
+        store(growth, take(growth, grids, *tiles(z)))
+        assert [growth.sizes(level)[0] for level in (0, 1)] == [z + 1, (z + 1) // 2]
+    growth.mark_all_stored()
+    assert [growth.sizes(level)[0] for level in (0, 1)] == [5, 2]
+
+
+@given(seed=st.integers(0, 10_000), is_planned=st.booleans())
+def test_no_picture_is_announced_before_its_tiles_that_came_first_are_stored(seed: int, is_planned: bool) -> None:
+    """Tiles come by pictures, in any order within one; slabs are stored at any time after."""
+    rng = random.Random(seed)
+    grids = planned(4) if is_planned else grids_of((0, 0, 0))
+    growth = growth_of(grids, (ROWS, COLUMNS) if is_planned else (0, 0))
+    unstored: set[Place] = set()
+    came: list[Place] = []
+    for place in itertools.chain.from_iterable(rng.sample(tiles(time), ROWS * COLUMNS) for time in range(4)):
+        came.append(place)
+        unstored |= take(growth, grids, place)[0]
+        for key in rng.sample(sorted(unstored), rng.randint(0, len(unstored))):
+            growth.add_stored_slab(0, key, ())
+            unstored.discard(key)
+        size = growth.sizes(0)[0]
+        assert all(key[0] >= size for key in unstored)
+        assert {place for time in range(size) for place in tiles(time)} <= {*came}
+    growth.mark_all_stored()
+    assert growth.sizes(0)[0] == 4
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_single_picture_is_not_announced_before_it_is_finished(axis: int) -> None:
+    growth = PictureAtEnd(axis, [(1, 0, 12), (0, 0, 6)])
+    growth.add_frame((0, 0, 0))
+    growth.add_unstored(0, (0, 0, 0))
+    growth.add_stored_slab(0, (0, 0, 0), ())
+    growth.mark_all_stored()
+    assert [growth.sizes(level) for level in (0, 1)] == [{axis: 1 - axis}, {axis: 0}]

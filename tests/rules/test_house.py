@@ -38,7 +38,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "grid": (6, 491),
     "integrity": (12, 3016),
     "log": (20, 4399),
-    "mirrors": (26, 6973),
+    "mirrors": (25, 6808),
     "model": (14, 1797),
     "monitor": (4, 656),
     "protocol": (8, 1685),
@@ -55,7 +55,6 @@ LIMITS: dict[str, tuple[int, int]] = {
 }
 # folder -> modules, servants at most, where the two rules above do not hold yet. May only shrink.
 EXCEPTIONS: dict[str, tuple[int, int]] = {
-    "mirrors": (26, 5),
     "storage/platform": (19, 8),
 }
 
