@@ -222,7 +222,10 @@ class ChunkLayout(ABC):
     def shown_documents(
         self, before: ChunkLayout | None, container_name: str
     ) -> Iterator[tuple[Position, Mapping[str, bytes]]]:
-        """Documents of members inside the shape that show them to other software, where they differ from `before`."""
+        """Documents of members inside the shape that show them to other software, where they differ from `before`.
+
+        A member that was shown stays so: its frames were stored before.
+        """
         del before, container_name
         return iter(())
 

@@ -270,14 +270,6 @@ class Assembly:
             self.extents.add_unstored(level, key)
         self._provisional.restore(saved.cut)
 
-    def note_earlier_stored(self, places: Iterable[Sequence[int]]) -> None:
-        """Note which frames of an earlier process are in the files. Call it after `restore`."""
-        for place in places:
-            for level, grid in enumerate(self.grids):
-                key = grid.locate(place)[0]
-                if not grid.cuts and (level, key) not in self.pending:
-                    self.extents.add_earlier_stored(level, place)
-
     def mark_stored(self, chunks: int, provisional: Sequence[Sequence[Any]]) -> None:
         """Note that other assemblies have stored everything. provisional: the second part of their `unstored`."""
         self.pending.clear()

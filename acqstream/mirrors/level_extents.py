@@ -8,7 +8,7 @@ a frame of a later index has come.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from acqstream.arrays.array_spec import Position
@@ -114,139 +114,65 @@ class GrowthRule(Protocol):
 
     def add_frame(self, place: Sequence[int]) -> None: ...
     def add_unstored(self, level: int, key: Position) -> None: ...
-    def add_stored_slab(self, level: int, key: Position, places: Iterable[Sequence[int]]) -> None: ...
+    def add_stored_slab(self, level: int, key: Position) -> None: ...
     def mark_all_stored(self) -> None: ...
     def sizes(self, level: int) -> Mapping[int, int]:
         """Sizes that may be announced, by axis of the level; they never shrink."""
 
 
 class Growth:
-    """Counts the items along the growing axis that may be announced, by level. Used by one thread.
-
-    An item of a level that is reduced along the axis stands for several indices. Memory is taken for frames whose index
-    is not announced yet.
-    """
-
-    def __init__(self, grids: Sequence[SlabGrid], axis: int, announced: Sequence[int]) -> None:
-        """axis is that of `growing_axis`; announced are the sizes along it that an earlier process announced."""
-        full = grids[0]
-        self.axis = axis
-        self._outer = full.outer.index(axis)
-        self._factors = [[grid.spec.factors[other] for other in grid.outer] for grid in grids]
-        sizes = [full.spec.shape[other] for other in full.outer if other != axis]
-        self._planned = 0 if 0 in sizes else math.prod(sizes)
-        self._came: dict[int, set[Position]] = {}  # frames by index
-        self._stored: list[dict[int, set[Position]]] = [{} for _ in grids]
-        self._sizes = list(announced)
-        self._last = -1  # index of any frame
-
-    def add_frame(self, place: Sequence[int]) -> None:
-        """Note that a frame has come to this place along the outer axes."""
-        index = place[self._outer]
-        self._last = max(self._last, index)
-        if index >= self._first_kept():
-            self._came.setdefault(index, set()).add(tuple(place))
-
-    def add_unstored(self, level: int, key: Position) -> None:
-        """Note that a slab got pixels: nothing is to be done, each plane is noted when it is stored."""
-
-    def add_stored_slab(self, level: int, key: Position, places: Iterable[Sequence[int]]) -> None:
-        """Note that the planes of a slab at these places are in the files of a level."""
-        del key
-        for place in places:
-            self.add_stored(level, place)
-
-    def add_stored(self, level: int, place: Sequence[int]) -> None:
-        """Note that a plane is in the files of a level."""
-        item = place[self._outer]
-        if item >= self._sizes[level]:
-            self._stored[level].setdefault(item, set()).add(tuple(place))
-
-    def size(self, level: int) -> int:
-        """Number of items that may be announced in a level; it never shrinks."""
-        stored, size = self._stored[level], self._sizes[level]
-        while self._may_be_announced(level, stored.get(size, set()), size):
-            stored.pop(size, None)
-            size += 1
-        self._sizes[level] = size
-        first = self._first_kept()
-        for index in [index for index in self._came if index < first]:
-            del self._came[index]
-        return size
-
-    def sizes(self, level: int) -> dict[int, int]:
-        """`size` by axis."""
-        return {self.axis: self.size(level)}
-
-    def mark_all_stored(self) -> None:
-        """Note that every frame that came is stored in every level, and that no other one will come."""
-        ends = [reduced_size(self._last + 1, factors[self._outer]) for factors in self._factors]
-        self._sizes = [*map(max, self._sizes, ends)]
-        self._came.clear()
-        for stored in self._stored:
-            stored.clear()
-
-    def _first_kept(self) -> int:
-        """The first index that is not announced in every level."""
-        return min(size * factors[self._outer] for size, factors in zip(self._sizes, self._factors, strict=True))
-
-    def _may_be_announced(self, level: int, stored: set[Position], item: int) -> bool:
-        factors = self._factors[level]
-        first, stop = item * factors[self._outer], (item + 1) * factors[self._outer]
-        if self._last < stop - 1:
-            return False
-        if self._last < stop and (not self._planned or len(self._came.get(self._last, ())) < self._planned):
-            return False
-        came = (place for index in range(first, stop) for place in self._came.get(index, ()))
-        return {tuple(at // factor for at, factor in zip(place, factors, strict=True)) for place in came} <= stored
-
-
-class MosaicGrowth:
-    """Counts the pictures along the growing axis that may be announced, by level, and the tiles in them.
+    """Counts the items along the growing axis that may be announced, by level, and of a mosaic the tiles in them.
 
     axis is that of `growing_axis`. announced are the shapes of the levels that an earlier process announced; n_tiles:
-    planned rows and columns, 0 for a side that is not planned. Used by one thread.
+    rows and columns of a mosaic, 0 for a side that is not planned. An item of a level that is reduced along the axis
+    stands for several indices. Memory is taken for frames whose index is not announced yet. Used by one thread.
     """
 
     def __init__(
-        self, grids: Sequence[SlabGrid], axis: int, announced: Sequence[Sequence[int]], n_tiles: tuple[int, int]
+        self,
+        grids: Sequence[SlabGrid],
+        axis: int,
+        announced: Sequence[Sequence[int]],
+        n_tiles: tuple[int, ...] = (),
     ) -> None:
+        full = grids[0]
         self._grids = grids
         self._axis = axis
-        self._outer = grids[0].outer.index(axis)
-        sizes = [grids[0].spec.shape[other] for other in grids[0].outer if other != axis]
-        self._planned = math.prod((*sizes, *n_tiles))  # tiles of an index; 0: not known
+        self._outer = full.outer.index(axis)
+        self._end = full.spec.shape[axis]  # planned; 0: not known
+        sizes = [full.spec.shape[other] for other in full.outer if other != axis]
+        self._planned = math.prod((*sizes, *n_tiles))  # frames of an index; 0: not known
         self._announced = announced
-        self._came: dict[int, set[Position]] = {}  # tiles by index
+        self._came: dict[int, set[Position]] = {}  # frames by index, of those not announced in all levels
         self._unstored: list[set[Position]] = [set() for _ in grids]  # slabs with frames that are not in the files
-        self._reached: dict[int, list[int]] = {}  # rows and columns by index, of those not announced in all levels
-        self._indices = [0] * len(grids)
-        self._tiles = [[0, 0] for _ in grids]  # of the indices announced
-        self._last = -1
+        self._reached: dict[int, list[int]] = {}  # rows and columns by index
+        self._indices = [shape[axis] * grid.spec.factors[axis] for shape, grid in zip(announced, grids, strict=True)]
+        self._tiles = [[0] * len(full.cuts) for _ in grids]  # of the indices announced
+        self._last = -1  # index of any frame
         self._is_ended = False
 
     def add_frame(self, place: Sequence[int]) -> None:
-        """Note that a tile has come to this place, which ends with row and column."""
+        """Note that a frame has come to this place along the outer axes, with its row and column in a mosaic."""
         index = place[self._outer]
         self._last = max(self._last, index)
         self._is_ended = False
-        if self._planned and index >= min(self._indices):
+        if index >= min(self._indices):
             self._came.setdefault(index, set()).add(tuple(place))
-        # one of an index that is announced already makes the picture larger with the next index
-        reached = self._reached.setdefault(index if index >= max(self._indices) else self._last, [0, 0])
-        reached[:] = [max(before, at + 1) for before, at in zip(reached, place[-2:], strict=True)]
+        if sides := len(self._tiles[0]):
+            # one of an index that is announced already makes the picture larger with the next index
+            reached = self._reached.setdefault(index if index >= max(self._indices) else self._last, [0] * sides)
+            reached[:] = [max(before, at + 1) for before, at in zip(reached, place[-sides:], strict=True)]
 
     def add_unstored(self, level: int, key: Position) -> None:
         """Note that a slab got pixels that are not in the files."""
         self._unstored[level].add(key)
 
-    def add_stored_slab(self, level: int, key: Position, places: Iterable[Sequence[int]]) -> None:
+    def add_stored_slab(self, level: int, key: Position) -> None:
         """Note that a slab is in the files, with all that it has got."""
-        del places
         self._unstored[level].discard(key)
 
     def mark_all_stored(self) -> None:
-        """Note that every tile that came is stored in every level, and that no other one will come."""
+        """Note that every frame that came is stored in every level, and that no other one will come."""
         for unstored in self._unstored:
             unstored.clear()
         self._is_ended = True
@@ -255,17 +181,17 @@ class MosaicGrowth:
         """Return the sizes that may be announced, by axis of the level; they never shrink."""
         index, tiles = self._indices[level], self._tiles[level]
         while self._may_be_announced(level, index):
-            tiles[:] = map(max, tiles, self._reached.get(index, (0, 0)))
+            tiles[:] = map(max, tiles, self._reached.get(index, tiles))
             index += 1
         self._indices[level] = index
+        first = min(self._indices)
         for known in (self._came, self._reached):
-            for old in [old for old in known if old < min(self._indices)]:
+            for old in [old for old in known if old < first]:
                 del known[old]
         grid, announced = self._grids[level], self._announced[level]
-        factor = grid.spec.factors[self._axis]  # an item of a level is there with all its indices
-        found = {
-            self._axis: max(announced[self._axis], reduced_size(index, factor) if self._is_ended else index // factor)
-        }
+        factor = grid.spec.factors[self._axis]
+        is_end = self._is_ended or 0 < self._end <= index  # the last item may stand for less
+        found = {self._axis: max(announced[self._axis], reduced_size(index, factor) if is_end else index // factor)}
         for axis, cut, full, count in zip(grid.cut_axes, grid.cuts, self._grids[0].cuts, tiles, strict=True):
             if not cut.size:
                 found[axis] = max(announced[axis], reduced_size(count * full.tile, grid.spec.factors[axis]))
@@ -296,7 +222,7 @@ class PictureAtEnd:
         """Nothing is to be done here, nor below."""
 
     def add_unstored(self, level: int, key: Position) -> None: ...
-    def add_stored_slab(self, level: int, key: Position, places: Iterable[Sequence[int]]) -> None: ...
+    def add_stored_slab(self, level: int, key: Position) -> None: ...
     def mark_all_stored(self) -> None: ...
 
     def sizes(self, level: int) -> dict[int, int]:
@@ -377,7 +303,7 @@ class LevelExtents:
         filled = [plane for plane in range(grid.planes) if slab.filled >> plane * grid.pieces & mask]
         places = [grid.place(slab.key, plane) for plane in filled]
         if self._growth is not None:
-            self._growth.add_stored_slab(slab.level, slab.key, places)
+            self._growth.add_stored_slab(slab.level, slab.key)
         self.picture.add_stored(slab.level, slab.key)
         for place in places:
             for axis, at in enumerate(place):
@@ -387,11 +313,6 @@ class LevelExtents:
         """Note that a slab got pixels that are not in the files."""
         if self._growth is not None:
             self._growth.add_unstored(level, key)
-
-    def add_earlier_stored(self, level: int, place: Sequence[int]) -> None:
-        """Note a frame that an earlier process has stored in a level."""
-        if self._growth is not None:
-            self._growth.add_stored_slab(level, self.grids[level].locate(place)[0], [place])
 
     def mark_all_stored(self) -> None:
         """Note that every level is in the files up to its shape."""

@@ -102,7 +102,6 @@ class MirrorView(RangeView):
             mirror.assembly.add_earlier(mirror.frames.place(row))
         mirror.frames.taken = cursor
         mirror.assembly.restore(saved)
-        mirror.assembly.note_earlier_stored(map(mirror.frames.place, range(cursor)))
         self._saved_tasks = saved.tasks
 
     def clear(self) -> None:

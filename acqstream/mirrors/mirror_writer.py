@@ -16,7 +16,7 @@ from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import ChunkLayout
 from acqstream.frames.frame_indices import LogFrames
 from acqstream.mirrors.assembly import Assembly
-from acqstream.mirrors.level_extents import Growth, GrowthRule, MosaicGrowth, PictureAtEnd
+from acqstream.mirrors.level_extents import Growth, GrowthRule, PictureAtEnd
 from acqstream.mirrors.mirror_container import existing_shapes, open_publisher
 from acqstream.mirrors.mirror_plan import Budget, ChunkPlan, MirrorSpace
 from acqstream.mirrors.slab import SlabBuffers
@@ -215,9 +215,7 @@ def _unannounced(layout: ChunkLayout, axes: Sequence[int]) -> tuple[ArraySpec, .
 
 def _growth(chunk_plan: ChunkPlan, axis: int, announced: Sequence[Sequence[int]], mosaic: Canvas | None) -> GrowthRule:
     """The rule for an axis. announced: shapes of the levels that an earlier process announced."""
-    grids = chunk_plan.grids
-    if mosaic is None:
-        return Growth(grids, axis, [shape[axis] for shape in announced])
-    if growing_axis(grids[0]) is None:
+    if growing_axis(chunk_plan.grids[0]) is None:
         return PictureAtEnd(axis, announced)
-    return MosaicGrowth(grids, axis, announced, (mosaic.y.count, mosaic.x.count))
+    n_tiles = () if mosaic is None else (mosaic.y.count, mosaic.x.count)
+    return Growth(chunk_plan.grids, axis, announced, n_tiles)

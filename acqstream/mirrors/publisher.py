@@ -299,9 +299,11 @@ class Publisher:
         """Put what other software needs of members inside the shape, where it differs from that of a layout before."""
         changed: dict[str, bytes] = {}
         for member, documents in self._layout.shown_documents(before, self._container_name):
-            if member not in self._members:  # none of its frames came
-                self._put_member(member)
+            if member not in self._members:  # none of its frames came, or another process stored them
+                own = self._layout.member_documents(member)
                 self._members.add(member)
+                self._written.update(own)
+                changed |= own
             changed |= documents
             if len(changed) >= _MAX_TOGETHER:
                 self._store.ensure_all(changed)

@@ -17,18 +17,39 @@ from acqstream.mirrors.slab_grid import SlabGrid, empty_levels, growing_axis, sl
 Place = tuple[int, ...]
 
 
-def grids_of(axes: tuple[str, ...], shape: tuple[int, ...], levels: int = 2) -> tuple[SlabGrid, ...]:
+def grids_of(axes: tuple[str, ...], shape: tuple[int, ...], levels: int = 2, factor: int = 1) -> tuple[SlabGrid, ...]:
+    """Each level has 1/2 of y and x, and 1/factor of the outer axes."""
     chunk = (*(1 for _ in axes), 8, 8)
     full = ArraySpec(axes=(*axes, "y", "x"), shape=(*shape, 16, 16), dtype=np.dtype("uint8"), chunk_shape=chunk)
-    lower = [full.reduced((*(1 for _ in axes), 2**n, 2**n)) for n in range(1, levels)]
+    lower = [full.reduced((*(factor**n for _ in axes), 2**n, 2**n)) for n in range(1, levels)]
     return slab_grids((full, *lower))
 
 
-def growth_of(axes: tuple[str, ...], shape: tuple[int, ...], levels: int = 2) -> Growth:
-    grids = grids_of(axes, shape, levels)
+class Watched(Growth):
+    """Growth of slabs of one plane each: a frame has a slab to be stored in every level."""
+
+    def take(self, *place: int) -> None:
+        self.add_frame(place)
+        for level in range(len(self._grids)):
+            self.add_unstored(level, self._key(level, place))
+
+    def store(self, level: int, *place: int) -> None:
+        """The slab of a level in which this frame is."""
+        self.add_stored_slab(level, self._key(level, place))
+
+    def size(self, level: int) -> int:
+        return self.sizes(level)[self._axis]
+
+    def _key(self, level: int, place: Place) -> Place:
+        factors = (self._grids[level].spec.factors[axis] for axis in self._grids[level].outer)
+        return self._grids[level].locate([at // factor for at, factor in zip(place, factors, strict=True)])[0]
+
+
+def growth_of(axes: tuple[str, ...], shape: tuple[int, ...], levels: int = 2, *, factor: int = 1) -> Watched:
+    grids = grids_of(axes, shape, levels, factor)
     axis = growing_axis(grids[0])
     assert axis is not None
-    return Growth(grids, axis, [0] * levels)
+    return Watched(grids, axis, [level.shape for level in empty_levels([grid.spec for grid in grids], axis)])
 
 
 @pytest.mark.parametrize(
@@ -53,56 +74,103 @@ def test_a_container_begins_without_an_index() -> None:
 
 def test_an_index_is_announced_when_all_its_planned_frames_are_stored_in_this_level() -> None:
     growth = growth_of(("time", "z"), (0, 2))
-    growth.add_frame((0, 0))
-    growth.add_stored(0, (0, 0))
+    growth.take(0, 0)
+    growth.store(0, 0, 0)
     assert growth.size(0) == 0
-    growth.add_frame((0, 1))
+    growth.take(0, 1)
     assert growth.size(0) == 0
-    growth.add_stored(0, (0, 1))
+    growth.store(0, 0, 1)
     assert [growth.size(level) for level in (0, 1)] == [1, 0]
-    growth.add_stored(1, (0, 0))
-    growth.add_stored(1, (0, 1))
+    growth.store(1, 0, 0)
+    growth.store(1, 0, 1)
     assert growth.size(1) == 1
 
 
 def test_a_frame_of_a_later_index_overtakes_those_that_lack() -> None:
     growth = growth_of(("time", "z"), (0, 0), levels=1)
-    growth.add_frame((0, 0))
-    growth.add_stored(0, (0, 0))
+    growth.take(0, 0)
+    growth.store(0, 0, 0)
     assert growth.size(0) == 0  # how many z come is not known
-    growth.add_frame((1, 0))
+    growth.take(1, 0)
     assert growth.size(0) == 1
 
 
 def test_an_index_without_frames_is_overtaken_too() -> None:
     growth = growth_of(("time",), (0,), levels=1)
-    growth.add_frame((0,))
-    growth.add_stored(0, (0,))
-    growth.add_frame((3,))
+    growth.take(0)
+    growth.store(0, 0)
+    growth.take(3)
     assert growth.size(0) == 3
-    growth.add_stored(0, (3,))
+    growth.store(0, 3)
     assert growth.size(0) == 4
 
 
 def test_a_later_frame_does_not_announce_an_index_whose_frames_are_not_stored_yet() -> None:
     growth = growth_of(("time", "z"), (0, 2), levels=1)
     for place in itertools.product(range(3), range(2)):
-        growth.add_frame(place)
-    growth.add_stored(0, (0, 0))
-    growth.add_stored(0, (1, 0))
-    growth.add_stored(0, (1, 1))
+        growth.take(*place)
+    growth.store(0, 0, 0)
+    growth.store(0, 1, 0)
+    growth.store(0, 1, 1)
     assert growth.size(0) == 0
-    growth.add_stored(0, (0, 1))
+    growth.store(0, 0, 1)
     assert growth.size(0) == 2
 
 
 def test_what_an_earlier_process_announced_stays() -> None:
-    grids = grids_of(("time",), (0,), levels=1)
-    growth = Growth(grids, 0, [5])
+    growth = Growth(grids_of(("time",), (0,), levels=1), 0, [(5, 16, 16)])
     growth.add_frame((2,))  # late: it is written into an announced index
-    assert growth.size(0) == 5
+    assert growth.sizes(0) == {0: 5}
     growth.mark_all_stored()
-    assert growth.size(0) == 5
+    assert growth.sizes(0) == {0: 5}
+
+
+@pytest.mark.parametrize("planned", [0, 5])
+def test_an_item_of_a_reduced_level_is_announced_with_the_last_of_its_planes(planned: int) -> None:
+    """Five planes make up two items of two; the last plane is in none."""
+    growth = growth_of(("z",), (planned,), factor=2)
+    for z in range(5):
+        growth.take(z)
+        growth.store(0, z)
+        if z % 2:
+            growth.store(1, z)
+        assert [growth.size(0), growth.size(1)] == [z + 1, (z + 1) // 2]
+    growth.mark_all_stored()
+    assert [growth.size(0), growth.size(1)] == [5, 2]
+
+
+def test_times_of_stacks_that_are_reduced_along_z_too() -> None:
+    """Of five planes the lower level has two: a time point does not wait for a third."""
+    grids = grids_of(("time", "z"), (3, 5), 2, 1)
+    lower = grids[0].spec.reduced((1, 2, 2, 2))
+    growth = Watched(slab_grids((grids[0].spec, lower)), 0, [(0, 5, 16, 16), (0, 2, 8, 8)])
+    for z in range(5):
+        growth.take(0, z)
+    for z in range(5):
+        assert growth.size(0) == 0
+        growth.store(0, 0, z)
+    assert [growth.size(0), growth.size(1)] == [1, 0]
+    for z in range(5):
+        growth.store(1, 0, z)
+    assert [growth.size(0), growth.size(1)] == [1, 1]
+
+
+def test_a_slab_that_gets_more_is_not_there_until_it_is_stored_again() -> None:
+    """A pause stores the lower level from some of its planes."""
+    growth = growth_of(("time", "z"), (2, 4))
+    for z in range(2):
+        growth.take(0, z)
+        growth.store(0, 0, z)
+        growth.store(1, 0, z)
+    for z in range(2, 4):
+        growth.take(0, z)
+        growth.store(0, 0, z)
+    growth.add_unstored(1, growth._key(1, (0, 0)))
+    for z in range(2, 4):
+        growth.store(1, 0, z)
+    assert [growth.size(0), growth.size(1)] == [1, 0]
+    growth.store(1, 0, 0)
+    assert growth.size(1) == 1
 
 
 @given(seed=st.integers(0, 10_000), lag=st.integers(0, 6))
@@ -115,11 +183,11 @@ def test_no_index_is_announced_before_frames_of_it_that_come_before_a_later_one(
     stored: set[Place] = set()
     sizes = [0]
     for place in places:
-        growth.add_frame(place)
+        growth.take(*place)
         waiting.append(place)
         while len(waiting) > lag:
             one = waiting.pop(rng.randrange(len(waiting)))
-            growth.add_stored(0, one)
+            growth.store(0, *one)
             stored.add(one)
         sizes.append(growth.size(0))
         assert all(one in stored for one in places if one[0] < sizes[-1])

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.mirrors.level_extents import MosaicGrowth, PictureAtEnd
+from acqstream.mirrors.level_extents import Growth, PictureAtEnd
 from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
 
 TILE, ROWS, COLUMNS = 6, 3, 2
@@ -35,11 +35,11 @@ def planned(times: int) -> tuple[SlabGrid, ...]:
     return grids_of((times, ROWS * TILE, COLUMNS * TILE))
 
 
-def growth_of(grids: Sequence[SlabGrid], n_tiles: tuple[int, int] = (ROWS, COLUMNS), size: int = 0) -> MosaicGrowth:
-    return MosaicGrowth(grids, 0, [(size, 0, 0)] * len(grids), n_tiles)
+def growth_of(grids: Sequence[SlabGrid], n_tiles: tuple[int, int] = (ROWS, COLUMNS), size: int = 0) -> Growth:
+    return Growth(grids, 0, [(size, 0, 0)] * len(grids), n_tiles)
 
 
-def take(growth: MosaicGrowth, grids: Sequence[SlabGrid], *places: Place) -> list[set[Place]]:
+def take(growth: Growth, grids: Sequence[SlabGrid], *places: Place) -> list[set[Place]]:
     """Take tiles. Return the slabs that they reach, by level."""
     found: list[set[Place]] = [set() for _ in grids]
     for place in places:
@@ -54,10 +54,10 @@ def take(growth: MosaicGrowth, grids: Sequence[SlabGrid], *places: Place) -> lis
     return found
 
 
-def store(growth: MosaicGrowth, found: Sequence[set[Place]]) -> None:
+def store(growth: Growth, found: Sequence[set[Place]]) -> None:
     for level, keys in enumerate(found):
         for key in keys:
-            growth.add_stored_slab(level, key, ())
+            growth.add_stored_slab(level, key)
 
 
 def tiles(time: int) -> list[Place]:
@@ -82,7 +82,7 @@ def test_a_picture_is_not_announced_before_its_slabs_are_stored() -> None:
     (keys,) = take(growth, grids, *tiles(0))
     for key in sorted(keys):
         assert growth.sizes(0) == {0: 0}
-        growth.add_stored_slab(0, key, ())
+        growth.add_stored_slab(0, key)
     assert growth.sizes(0) == {0: 1}
 
 
@@ -102,7 +102,7 @@ def test_the_indices_of_a_run_without_a_planned_size_end_before_the_last() -> No
     """Of z nothing is known here, so only the next time shows that one is complete."""
     shape = (0, 0, ROWS * TILE, COLUMNS * TILE)
     grids = grids_of(shape, axes=("time", "z", "y", "x"))
-    growth = MosaicGrowth(grids, 0, [(0, 0, 0, 0)], (ROWS, COLUMNS))
+    growth = Growth(grids, 0, [(0, 0, 0, 0)], (ROWS, COLUMNS))
     for time in range(2):
         for _, row, column in tiles(time):
             growth.add_frame((time, 0, row, column))
@@ -179,7 +179,7 @@ def test_no_picture_is_announced_before_its_tiles_that_came_first_are_stored(see
         came.append(place)
         unstored |= take(growth, grids, place)[0]
         for key in rng.sample(sorted(unstored), rng.randint(0, len(unstored))):
-            growth.add_stored_slab(0, key, ())
+            growth.add_stored_slab(0, key)
             unstored.discard(key)
         size = growth.sizes(0)[0]
         assert all(key[0] >= size for key in unstored)
@@ -193,6 +193,6 @@ def test_a_single_picture_is_not_announced_before_it_is_finished(axis: int) -> N
     growth = PictureAtEnd(axis, [(1, 0, 12), (0, 0, 6)])
     growth.add_frame((0, 0, 0))
     growth.add_unstored(0, (0, 0, 0))
-    growth.add_stored_slab(0, (0, 0, 0), ())
+    growth.add_stored_slab(0, (0, 0, 0))
     growth.mark_all_stored()
     assert [growth.sizes(level) for level in (0, 1)] == [{axis: 1 - axis}, {axis: 0}]

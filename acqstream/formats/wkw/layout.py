@@ -259,9 +259,9 @@ class WkwLayout(ChunkLayout):
     @property
     def _shown_version(self) -> Hashable:
         """While it is the same, what is shown of a dataset is, too."""
-        full = self.plan.full
+        full, extent = self.plan.full, self.roles.extent
         sizes = [size for axis, size in enumerate(self._shown_shape) if axis not in self.roles.folders]
-        return tuple(sizes), full.scale, full.units, repr(full.own), full.looks, full.bits
+        return tuple(sizes), extent(full.scale), extent(full.units), repr(full.own), full.looks, full.bits
 
     def _cube_folder(self, level: int, dataset: Position, layer: int) -> tuple[str, ...]:
         return cube_folder(self.stored_array(), level, dataset, layer)

@@ -15,7 +15,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -299,10 +299,6 @@ class StoredArray:
                 size if stored >= reduced_size(size, factor) else stored * factor for size, stored, factor in reached
             )
         return shape
-
-    def with_shapes(self, shapes: Sequence[tuple[int, ...]], *, complete: bool = False) -> StoredArray:
-        levels = tuple(replace(level, shape=shape) for level, shape in zip(self.levels, shapes, strict=True))
-        return replace(self, levels=levels, complete=complete)
 
 
 def encode_array(array: StoredArray) -> bytes:
