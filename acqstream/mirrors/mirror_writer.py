@@ -172,7 +172,7 @@ class OpenMirror:
         extents = assembly.extents
         sizes = final_sizes(assembly.grids[0], extents.shape(0), extents.frame_extent)
         shapes = level_shapes(assembly.grids, sizes, extents.picture.sizes())
-        if shapes != self._announced:  # else it was finished before
+        if shapes != self._announced or assembly.stored_chunks or assembly.count:  # else it was finished before
             assembly.end(sizes)
         if not self.settle():
             return False

@@ -27,7 +27,7 @@ from acqstream.mirrors.mirror_container import (
     write_note,
 )
 from acqstream.mirrors.task_runner import ProcessPool, TaskRunner
-from acqstream.model.acquisition_spec import AcquisitionSpec
+from acqstream.model.acquisition_spec import AcquisitionSpec, AxisSpec
 from acqstream.storage.files.disk import LocalDisk
 from acqstream.views.base import ViewSource
 from acqstream.views.checkpoint import CHECKPOINT_NAME, mark_begun
@@ -170,6 +170,30 @@ def test_a_mirror_of_an_interrupted_run_has_what_comes_later(tmp_path: Path, set
     assert (again.progress().state, again.reason) == (ViewState.COMPLETE, "")
     found = compare(cells, again.folder, len(frames))
     assert (found.frames, found.text) == (len(frames), "all equal")
+
+
+@pytest.mark.parametrize("came", [1, 7])
+def test_a_mirror_killed_after_its_end_and_before_its_checkpoint_stays_as_it_was(tmp_path: Path, came: int) -> None:
+    """Lower levels of a run that ended before its plan are means of what came, also the second time."""
+    cells = tmp_path / "cells"
+    frames = frames_at(places_of(("z",), {"z": came}))
+    with start_log(cells, axes=(AxisSpec("z", 10),)) as log:
+        log.wait_until_open()
+        run = run_of(cells, BLOCKS)
+        for frame in frames:
+            log.append(frame.header, frame.image)
+        assert log.wait_for_published(came)
+        until(lambda: run.step() is not None and run.progress().cursor == came, "all is taken")
+        run.save()
+        run.close()
+        earlier = view_file(cells).read_bytes()
+    finish(run_of(cells, BLOCKS))
+    complete = {path: content for path, (_, content) in files_of(cells).items()}
+    check_plain(cells, frames, HALVED)
+    view_file(cells).write_bytes(earlier)
+    finish(run_of(cells, BLOCKS))
+    assert {path: content for path, (_, content) in files_of(cells).items()} == complete
+    check_plain(cells, frames, HALVED)
 
 
 def test_a_folder_that_the_note_does_not_name_is_no_mirror_to_remove(tmp_path: Path) -> None:
