@@ -84,7 +84,8 @@ def _measure(kind: str, port: int, process: psutil.Process, workload: Workload) 
     wall_s, after = time.perf_counter() - began_s, process.cpu_times()
     if len(counts) < len(paths):
         raise ConfigError(f"web: {len(paths) - len(counts)} of {len(paths)} requests failed")
-    return HttpFigures(len(counts), sum(counts), wall_s, after.user + after.system - before.user - before.system)
+    cpu_s = (after.user - before.user) + (after.system - before.system)  # never below 0, as sums of all four may be
+    return HttpFigures(len(counts), sum(counts), wall_s, cpu_s)
 
 
 def _row(kind: str, figures: HttpFigures) -> Figures:
