@@ -297,19 +297,23 @@ class Publisher:
 
     def _show_members(self, before: ChunkLayout | None) -> None:
         """Put what other software needs of members inside the shape, where it differs from that of a layout before."""
-        changed: dict[str, bytes] = {}
+        shown: dict[str, bytes] = {}
+        new: dict[Position, Mapping[str, bytes]] = {}  # none of their frames came, or another process stored them
         for member, documents in self._layout.shown_documents(before, self._container_name):
-            if member not in self._members:  # none of its frames came, or another process stored them
-                own = self._layout.member_documents(member)
-                self._members.add(member)
-                self._written.update(own)
-                changed |= own
-            changed |= documents
-            if len(changed) >= _MAX_TOGETHER:
-                self._store.ensure_all(changed)
-                changed = {}
-        self._store.ensure_all(changed)
+            if member not in self._members:
+                new[member] = self._layout.member_documents(member)
+            shown |= documents
+            if len(shown) >= _MAX_TOGETHER:
+                self._put_shown(new, shown)
+                shown, new = {}, {}
+        self._put_shown(new, shown)
         self._shown = self._layout
+
+    def _put_shown(self, new: Mapping[Position, Mapping[str, bytes]], shown: Mapping[str, bytes]) -> None:
+        own = {key: content for documents in new.values() for key, content in documents.items()}
+        self._store.ensure_all({**own, **shown})
+        self._written.update(own)  # not before: what failed is put again
+        self._members.update(new)
 
     def _put_together(self, documents: Mapping[str, bytes]) -> None:
         self._store.ensure_all(documents)

@@ -119,7 +119,7 @@ def test_readers_at_every_step_see_no_end_before_the_last_one(
 def test_a_container_that_begins_at_any_step_of_opening_grows(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its folders come first. What a reader finds after it has looked for our note is no array of other software."""
+    """Its folders exist before our note. A reader that looks in between must not take it for another writer's array."""
 
     def seen_when_begun_at(step: int) -> str:
         """What a reader makes of a container that is there from its look of this number on; "" if it looks less."""

@@ -120,6 +120,7 @@ def test_a_later_frame_does_not_announce_an_index_whose_frames_are_not_stored_ye
 def test_what_an_earlier_process_announced_stays() -> None:
     growth = Growth(grids_of(("time",), (0,), levels=1), 0, [(5, 16, 16)])
     growth.add_frame((2,))  # late: it is written into an announced index
+    assert not growth._came, "memory is taken for frames that are not announced"
     assert growth.sizes(0) == {0: 5}
     growth.mark_all_stored()
     assert growth.sizes(0) == {0: 5}
@@ -137,6 +138,43 @@ def test_an_item_of_a_reduced_level_is_announced_with_the_last_of_its_planes(pla
         assert [growth.size(0), growth.size(1)] == [z + 1, (z + 1) // 2]
     growth.mark_all_stored()
     assert [growth.size(0), growth.size(1)] == [5, 2]
+
+
+def test_memory_of_a_reduced_level_begins_after_what_was_announced() -> None:
+    growth = Watched(grids_of(("z",), (8,), factor=2), 0, [(4, 16, 16), (2, 8, 8)])
+    for z in range(4):
+        growth.take(z)
+    assert not growth._came
+
+
+def test_fewer_planned_planes_than_make_an_item_are_one() -> None:
+    growth = growth_of(("z",), (3,), factor=4)
+    for z in range(3):
+        assert growth.size(1) == 0
+        growth.take(z)
+        growth.store(0, z)
+    growth.store(1, 0)
+    assert [growth.size(0), growth.size(1)] == [3, 1]
+
+
+def test_each_item_of_a_reduced_level_waits_for_its_own_slab() -> None:
+    growth = growth_of(("z",), (8,), factor=2)
+    for z in range(5):
+        growth.take(z)
+        growth.store(0, z)
+    growth.store(1, 0)
+    assert growth.size(1) == 1
+    growth.store(1, 2)
+    assert growth.size(1) == 2
+
+
+def test_a_lower_level_waits_for_the_slabs_above_that_it_is_made_of() -> None:
+    growth = growth_of(("time",), (2,))
+    growth.add_frame((0,))
+    growth.add_unstored(0, growth._key(0, (0,)))  # it has not been reduced yet
+    assert [growth.size(0), growth.size(1)] == [0, 0]
+    growth.store(0, 0)
+    assert [growth.size(0), growth.size(1)] == [1, 1]
 
 
 def test_times_of_stacks_that_are_reduced_along_z_too() -> None:

@@ -38,7 +38,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "grid": (6, 491),
     "integrity": (12, 3016),
     "log": (20, 4399),
-    "mirrors": (25, 6720),
+    "mirrors": (25, 6724),
     "model": (14, 1797),
     "monitor": (4, 656),
     "protocol": (8, 1685),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.errors import ConfigError, CorruptDataset
+from acqstream.errors import ConfigError, CorruptDataset, StorageError
 from acqstream.formats.wkw.foreign import open_array
+from acqstream.formats.wkw.header import HEADER_NAME
 from acqstream.formats.wkw.layout import WkwLayout, create_layout, parse_options, plan
+from acqstream.formats.wkw.metadata import PROPERTIES_NAME
 from acqstream.mirrors.publisher import Publisher
 from acqstream.storage.stores.data_path import place_of
 from acqstream.storage.stores.local_store import LocalStore
@@ -97,3 +101,32 @@ def test_a_store_in_memory_gets_what_a_folder_gets(tmp_path: Path, options: dict
     assert other_files(memory) == other_files(local)
     assert memory.keys() - other_files(memory).keys()  # also where the store cannot append
     assert np.array_equal(read_all(open_array(place_of(tmp_path / "a.wkw"))[0]), noise(layout.plan.full.shape, U2))
+
+
+class FullOnce(MemoryStore):
+    """Has no space for the documents that show a dataset, the first time."""
+
+    is_full = True
+
+    def ensure_all(self, documents: Mapping[str, bytes]) -> None:
+        if self.is_full and any(key.endswith(PROPERTIES_NAME) for key in documents):
+            self.is_full = False
+            raise StorageError.wrap(OSError(28, "No space left on device"), self.url, "cannot write")
+        super().ensure_all(documents)
+
+
+def test_a_dataset_that_could_not_be_shown_has_its_headers_the_next_time() -> None:
+    """Of the first time no frame came: nothing else puts its headers."""
+    layout = layout_of(ArraySpec(axes=("time", "z", "y", "x"), shape=(3, 1, 32, 32), dtype=U2), KINDS[0])
+    shapes = [level.shape for level in layout.plan.levels]
+    kept = FullOnce(["whole", layout.needs])
+    begun = replace(layout, plan=layout.plan.with_shapes([(0, *shape[1:]) for shape in shapes]))
+    publisher = Publisher(begun, kept, None, "a.wkw")
+    publisher.begin()
+    with pytest.raises(StorageError):
+        for level, shape in enumerate(shapes):
+            publisher.grow(level, (2, *shape[1:]))
+    for level, shape in enumerate(shapes):
+        publisher.grow(level, (2, *shape[1:]))
+    headers = [key for key in kept.keys() if key.startswith("time0001/") and key.endswith(HEADER_NAME)]  # noqa: SIM118
+    assert len(headers) == len(shapes)

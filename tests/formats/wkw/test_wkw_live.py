@@ -99,7 +99,7 @@ class LookingDisk(LocalDisk):
 
 
 @pytest.mark.parametrize("compression", ["raw", "lz4"])
-def test_nobody_reads_a_torn_block(tmp_path, compression):
+def test_nobody_reads_half_a_block(tmp_path, compression):
     options = {"levels": 1, "compression": compression, "cube": 32}
     spec = replace(SPEC, shape=(1, *SPEC.shape[1:]))
     (level,) = planned(spec, **options)
