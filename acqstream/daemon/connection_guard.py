@@ -1,9 +1,9 @@
 """Limits connections: their number, and the size of an unfinished message.
 
 libzmq keeps a multipart message until its last part has arrived, and has no option that limits its size. So the guard
-reads the bytes that each connection has received (TCP_INFO), and shuts down a connection that sent many bytes but no
-complete message. It also shuts down one whose message makes the memory grow too much, over tcp or a local socket. It
-counts connections on every system; what they send is measured on Linux only.
+counts the bytes that libzmq has read from each connection (TCP_INFO, FIONREAD), and shuts down a connection that sent
+many bytes but no complete message. It also shuts down one whose message makes the memory grow too much, over tcp or a
+local socket. It counts connections on every system; what they send is measured on Linux only.
 
 A part of 2 bytes on the wire takes 64 bytes of memory, one that arrives alone takes up to 18 KiB, and the kernel counts
 no bytes of local sockets. So the memory of the process is measured. Its growth is charged to the connections that sent
@@ -161,18 +161,18 @@ class ConnectionGuard:
 
     def _check_size(self, connection: WatchedConnection, *, is_sender: bool, max_checks: int, now_s: float) -> None:
         """Shut the connection down if its unfinished message is over the limit in max_checks checks in a row."""
-        received = connection.received_bytes()
+        read = connection.read_bytes()  # what the kernel still has may be complete messages
         limit = self._limit_bytes if connection.is_opened else self._unopened_bytes
-        if is_sender or received - connection.bytes_at_message <= limit:
-            connection.bytes_at_message = received if is_sender else connection.bytes_at_message
+        if is_sender or read - connection.bytes_at_message <= limit:
+            connection.bytes_at_message = read if is_sender else connection.bytes_at_message
             connection.checks_over = 0
-            self._is_watching |= received - connection.bytes_at_message > MARGIN_BYTES
+            self._is_watching |= read - connection.bytes_at_message > MARGIN_BYTES
             return
         connection.checks_over += 1
         self._is_watching = True
         if connection.checks_over >= max_checks:
             before = "" if connection.is_opened else " before `open`"
-            sent = received - connection.bytes_at_message
+            sent = read - connection.bytes_at_message
             self._cut_off(
                 connection, now_s, f"connection cut off: it sent {sent} bytes{before} and no complete message"
             )
@@ -266,7 +266,7 @@ class WatchedConnection:
     is_tcp: bool = field(init=False)  # the kernel counts what it receives
     is_opened: bool = False  # it sent an `open` that was accepted
     is_cut_off: bool = False
-    bytes_at_message: int = 0  # received when its last complete message was noted
+    bytes_at_message: int = 0  # read when its last complete message was noted
     checks_over: int = 0  # in a row with an unfinished message over the limit
     checks_with_message: int = 0
     bytes_read: int = 0  # by libzmq; 0 for a local socket, as the next one

@@ -139,6 +139,30 @@ def test_messages_that_wait_while_the_daemon_is_busy_are_no_suspects(guarded: Gu
     assert guarded.guard.n_cut_off == 0
 
 
+@measured
+def test_messages_that_libzmq_has_not_read_yet_are_no_suspects(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread may get no processor for a while: an empty queue does not mean that nothing complete has come."""
+    monkeypatch.setattr(guarded.guard, "_unopened_bytes", 100 * KIB)
+    guarded.router.rcvhwm = 1  # of connections from now on: one message waits, the next stays with the connection
+    endpoint = guarded.router.getsockopt_string(zmq.LAST_ENDPOINT)
+    guarded.router.unbind(endpoint)
+    guarded.port = guarded.router.bind_to_random_port("tcp://127.0.0.1")
+    with RawPeer(guarded.port) as peer:
+        wait_for_connections(guarded, 1)
+        thread = threading.Thread(target=lambda: [peer.send_part(bytes(32 * KIB), more=False) for _ in range(12)])
+        thread.start()
+        (connection,) = guarded.guard._connections.values()
+        until(lambda: connection.received_bytes() > 100 * KIB, "the kernel has them")
+        for _ in range(3):
+            guarded.now_s += connection_guard.CHECK_S
+            guarded.guard.check(guarded.now_s, is_drained=True)
+        assert guarded.guard.n_cut_off == 0
+        turn_until(guarded, lambda: guarded.messages == 12, "all messages")
+        thread.join(10)
+
+
 def test_too_many_are_refused_until_others_go(guarded: Guarded) -> None:
     """First one that has said nothing, then one without a run, the oldest first; at last the newest."""
     with contextlib.ExitStack() as stack:

@@ -284,6 +284,7 @@ def test_an_error_of_a_silent_daemon_shows_the_end_of_its_log(daemons: EmbeddedD
     run = acqstream.create("cells", data=daemons.data, patience_s=2.0, on_error=errors.append)
     pid = daemons.pid
     assert pid is not None
+    until(lambda: f"opened {daemons.data / 'cells'}" in daemons.log, "the log is made, behind the answer", DEADLINE_S)
     psutil.Process(pid).suspend()
     try:
         until(lambda: errors, "the patience is over", DEADLINE_S)
