@@ -151,7 +151,12 @@ def test_messages_that_libzmq_has_not_read_yet_are_no_suspects(
     guarded.port = guarded.router.bind_to_random_port("tcp://127.0.0.1")
     with RawPeer(guarded.port) as peer:
         wait_for_connections(guarded, 1)
-        thread = threading.Thread(target=lambda: [peer.send_part(bytes(32 * KIB), more=False) for _ in range(12)])
+
+        def send() -> None:
+            for _ in range(12):
+                peer.send_part(bytes(32 * KIB), more=False)
+
+        thread = threading.Thread(target=send)
         thread.start()
         (connection,) = guarded.guard._connections.values()
         until(lambda: connection.received_bytes() > 100 * KIB, "the kernel has them")
