@@ -327,11 +327,11 @@ class Bench:
             sync_all()  # a file system may tell the disk now what it can forget
 
     @contextmanager
-    def daemon(self, transport: str, name: str, mirrors: Sequence[Mapping[str, Any]] = ()) -> Iterator[BenchDaemon]:
-        """A fresh daemon, configured for these mirrors; its files are deleted with it."""
+    def daemon(self, transport: str, name: str) -> Iterator[BenchDaemon]:
+        """A fresh daemon; its files are deleted with it."""
         with (
             self.run_folder(name) as folder,
-            serving(transport, folder, self.settings.daemon_memory_mb, mirrors=mirrors) as daemon,
+            serving(transport, folder, self.settings.daemon_memory_mb) as daemon,
         ):
             yield daemon
 

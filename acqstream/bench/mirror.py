@@ -253,8 +253,7 @@ class _LiveBench:
                 runs[name].append((rate, self._live(f"{share}: {name}", mirrors, rate)))
         title = f"a camera at {share} with mirrors, {self._what()}"
         note = (
-            "behind: frames put, but not taken by the slowest mirror; done: until all are durable; medians of the "
-            "runs; the daemon is configured for the mirrors of the row, and has taken their memory ahead"
+            "behind: frames put, but not taken by the slowest mirror; done: until all are durable; medians of the runs"
         )
         return Table(title=title, rows=tuple(self._paced_row(name, some) for name, some in runs.items()), note=note)
 
@@ -275,7 +274,7 @@ class _LiveBench:
 
     def _live(self, text: str, mirrors: Sequence[Mapping[str, Any]], frames_per_s: float | None = None) -> _Live:
         self._bench.tell(text)
-        with self._bench.daemon(self._transport, "live", mirrors) as daemon:
+        with self._bench.daemon(self._transport, "live") as daemon:
             before_s, views_before_s = cpu_seconds(daemon.pid), children_cpu_seconds(daemon.pid)
             with watched_children(daemon.pid) as watch:
                 run = _send(daemon.endpoint, self._transport, self._workload, mirrors, frames_per_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 import time
@@ -190,32 +189,21 @@ def transport_absent(transport: str) -> str:
 
 
 @contextmanager
-def serving(
-    transport: str, folder: Path, memory_mb: int | None, *, mirrors: Sequence[Mapping[str, Any]] = ()
-) -> Iterator[BenchDaemon]:
-    """A fresh daemon that writes to `folder`/data and answers by this transport only. mirrors: of its configuration."""
+def serving(transport: str, folder: Path, memory_mb: int | None) -> Iterator[BenchDaemon]:
+    """A fresh daemon that writes to `folder`/data and answers by this transport only."""
     data = folder / "data"
     if transport == "tcp":
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
-        with running_daemon(data, endpoint, memory_mb, mirrors=mirrors) as pid:
+        with running_daemon(data, endpoint, memory_mb) as pid:
             yield BenchDaemon(endpoint, pid, data)
         return
     # Not below `folder`: the path of a socket has at most 107 bytes.
     with temporary_folder("acqs-") as sockets:
         endpoint, runtime = f"ipc://{sockets}/d.sock", sockets if transport == "shm" else None
-        with running_daemon(data, endpoint, memory_mb, runtime=runtime, mirrors=mirrors) as pid:
+        with running_daemon(data, endpoint, memory_mb, runtime=runtime) as pid:
             yield BenchDaemon(endpoint, pid, data)
-
-
-def _toml(value: object) -> str:
-    """A value of the options of a mirror. TOML writes strings, numbers and booleans as JSON does."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{name} = {_toml(one)}" for name, one in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(value, ensure_ascii=False)
 
 
 @contextmanager
@@ -225,17 +213,15 @@ def running_daemon(
     memory_mb: int | None = None,
     *,
     runtime: Path | None = None,
-    mirrors: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[int]:
     """A daemon that writes to `data` and answers at `endpoint` only; its process id. It is stopped at the end.
 
-    runtime: where it takes shared memory, if it is to. mirrors: of its configuration, for which it takes memory.
+    runtime: where it takes shared memory, if it is to.
     """
     data.mkdir()
     config = data.with_suffix(".toml")
     lines = ["ipc = false", "shared_memory = false" if runtime is None else f'runtime = "{runtime}"']
     lines += [f"memory_mb = {memory_mb}"] if memory_mb is not None else []
-    lines += [f"mirrors = {_toml(mirrors)}"] if mirrors else []
     config.write_text("\n".join(lines) + "\n", "utf-8")
     arguments = ["serve", "--config", str(config), "--data", str(data), "--endpoint", endpoint]
     log = data.with_suffix(".log")
@@ -261,13 +247,11 @@ def _wait_until_ready(daemon: subprocess.Popen[bytes], endpoint: str, log: Path)
             last = last_line(log.read_text(encoding="utf-8", errors="replace"))
             raise DaemonUnavailable(f"the daemon for the benchmark ended with code {daemon.returncode}: {last}")
         try:
-            if fetch_status(endpoint, timeout_s=0.5).views.ready_bytes is not None:
-                return  # and does not take its memory while something is measured
+            fetch_status(endpoint, timeout_s=0.5)
+            return
         except DaemonUnavailable:
             if time.monotonic() > deadline:
                 raise
-        if time.monotonic() > deadline:
-            raise DaemonUnavailable(f"the daemon for the benchmark did not take its memory within {_READY_S:.0f} s")
         time.sleep(_RETRY_S)  # a refused connection is reported at once
 
 

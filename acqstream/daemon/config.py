@@ -82,13 +82,6 @@ class DaemonConfig(BaseModel):
     mirror_memory_mb: int = Field(
         default_factory=_default_view_memory_mb, ge=16, description="Max memory of one mirror, in MiB."
     )
-    ready_memory_mb: int | None = Field(
-        default=None,
-        ge=0,
-        description="Memory of mirrors and levels, in MiB, taken when the daemon starts and kept; at most "
-        "mirror_memory_mb. 0: taken when a run needs it. Default: what `mirrors` need, at most a sixteenth of the RAM; "
-        "without them a thirty-second, at most 768.",
-    )
     max_payload_mb: int = Field(default=256, ge=1, le=4000, description="Max size of a frame, in MiB.")
     max_acquisitions: int = Field(default=64, ge=1, le=1024, description="Max open acquisitions.")
     max_connections: int = Field(default=256, ge=1, le=10000, description="Max connections of all programs.")
@@ -205,15 +198,14 @@ def embedded_config(config: DaemonConfig) -> DaemonConfig:
     """The same for a daemon that a program has started for itself: a way in for this user only, and an end when idle.
 
     All users of the PC reach ports of loopback, so it has one only where the system has no local sockets, and that one
-    needs a key. It takes no memory ahead unless that was configured: the program's first run begins at once.
+    needs a key.
     """
     endpoint = ANY_LOCAL_PORT
     if has_local_sockets():
         endpoint = f"ipc://{config.runtime.absolute()}/data-{secrets.token_hex(4)}.sock"
     idle_s = EMBEDDED_IDLE_S if config.idle_exit_s is None else config.idle_exit_s
-    ready_mb = config.ready_memory_mb or 0
-    own = {"endpoints": [endpoint], "remote": [], "idle_exit_s": idle_s, "ready_memory_mb": ready_mb}
-    own["restarts"] = True  # the program starts the next one
+    # restarts: the program starts the next one
+    own = {"endpoints": [endpoint], "remote": [], "idle_exit_s": idle_s, "restarts": True}
     return config.model_copy(update=own)
 
 

@@ -21,12 +21,10 @@ from acqstream.daemon.machine_watch import MIRRORS_KEEP, DiskSpace, LoadWatch
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, StorageError
 from acqstream.log.memory import MemoryBudget
-from acqstream.mirrors.mirror_plan import MIB, Budget
-from acqstream.mirrors.view_kinds import ready_bytes
+from acqstream.mirrors.mirror_plan import MIB
 from acqstream.model.view_spec import PYRAMID_KIND
-from acqstream.protocol.requests import parse_views
 from acqstream.storage.files.disk import Disk
-from acqstream.storage.memory_limit import check_memory, usable_memory_bytes
+from acqstream.storage.memory_limit import check_memory
 from acqstream.storage.platform.capabilities import has_descriptor_limit
 
 logger = logging.getLogger("acqstream.daemon")
@@ -63,18 +61,7 @@ class Resources:
             options=options,
             mirror_memory_mb=config.mirror_memory_mb,
             keep_free_mb=MIRRORS_KEEP * config.reserve_mb,
-            ready_bytes=ready_bytes_of(config),
         )
-
-
-def ready_bytes_of(config: DaemonConfig) -> int:
-    """Memory that the views' process takes at its start: never more than one mirror may."""
-    if config.ready_memory_mb is None:
-        budget = Budget.of(config.mirror_memory_mb)
-        wanted = ready_bytes(parse_views(config.mirrors), budget, usable_memory_bytes())
-    else:
-        wanted = config.ready_memory_mb * MIB
-    return min(wanted, config.mirror_memory_mb * MIB)
 
 
 def fitting(config: DaemonConfig, limit: int) -> DaemonConfig:

@@ -1,8 +1,8 @@
 """Supervises the view worker, the one child process that makes all views of a daemon.
 
-Used by the daemon's loop, which no call here blocks. A worker that keeps memory ready runs as long as the daemon; any
-other is started when there is a view to make, and ended when it has been idle for a while. Both are restarted from the
-checkpoints when they die. Orders and reports are described in `acqstream.mirrors.view_worker`.
+Used by the daemon's loop, which no call here blocks. The worker is started when there is a view to make, and ended when
+it has been idle for a while: then its memory goes back to the system. It is restarted from the checkpoints when it
+dies. Orders and reports are described in `acqstream.mirrors.view_worker`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ViewProcess:
 
     command starts the worker, with the numbers of the socket and of this process added. options: by kind of view, for
     its constructor. mirror_memory_mb is the memory of one mirror, keep_free_mb the free space that mirrors and
-    levels leave to the logs, in MiB. ready_bytes of memory are taken when the worker starts, and kept.
+    levels leave to the logs, in MiB.
     """
 
     def __init__(
@@ -52,11 +52,8 @@ class ViewProcess:
         options: Mapping[str, Mapping[str, Any]] | None = None,
         mirror_memory_mb: int = 1024,
         keep_free_mb: int = 0,
-        ready_bytes: int = 0,
     ) -> None:
         self._memory = memory
-        self._ready_bytes = ready_bytes
-        self._taken_bytes = None if ready_bytes else 0  # of that; None: it is being taken
         mirror_options = {"memory_mb": mirror_memory_mb, "keep_free_mb": keep_free_mb}
         given = dict(options or {})
         given[PYRAMID_KIND] = {"keep_free_mb": keep_free_mb, **given.get(PYRAMID_KIND, {})}
@@ -87,11 +84,6 @@ class ViewProcess:
     @property
     def _worker(self) -> WorkerProcess | None:
         return self._child.process
-
-    @property
-    def _is_wanted(self) -> bool:
-        """Whether the worker is to run."""
-        return bool(self._jobs) or self._ready_bytes > 0
 
     def make_table(self) -> GroupTable | None:
         """Return a table for a log to fill, None where memory cannot be shared."""
@@ -147,7 +139,7 @@ class ViewProcess:
             self._abandon(f"an internal error of the daemon: {type(error).__name__}: {error}")
 
     def _turn(self, now_s: float, is_busy: Callable[[], bool]) -> None:
-        if self._is_wanted and not self._is_stopped and self._child.start_if_due(now_s):
+        if self._jobs and not self._is_stopped and self._child.start_if_due(now_s):
             self._begin(now_s)
         worker = self._worker
         if worker is None:
@@ -161,9 +153,9 @@ class ViewProcess:
         if (code := worker.poll()) is not None:
             self._receive(worker)  # its last reports
             self._child.release()
-            if self._is_wanted and not self._is_stopped and not worker.is_ending:
+            if self._jobs and not self._is_stopped and not worker.is_ending:
                 self._note_death(code, now_s)
-        elif self._is_wanted and not worker.is_ending:
+        elif self._jobs and not worker.is_ending:
             self._idle_since_s = now_s
         elif now_s - self._idle_since_s > IDLE_S + END_S:
             worker.kill()
@@ -178,7 +170,6 @@ class ViewProcess:
             restarts=self._restarts,
             memory=self._memory.private_reason or "shared",
             kernels=self._kernels,
-            ready_bytes=self._taken_bytes,
             mirrors=tuple(job.unfinished_status() for job in (*self._jobs.values(), *failed)),
         )
 
@@ -207,8 +198,7 @@ class ViewProcess:
         worker = self._worker
         assert worker is not None
         self._idle_since_s = now_s
-        self._taken_bytes = None if self._ready_bytes else 0
-        self._orders.begin(worker, self._ready_bytes)
+        self._orders.begin(worker)
         for job in self._jobs.values():
             job.begin()
             self._orders.make_view(worker, job)
@@ -224,9 +214,6 @@ class ViewProcess:
     def _note(self, report: dict[str, Any]) -> None:
         if "kernels" in report:
             self._kernels = str(report["kernels"])
-            return
-        if "prepared" in report:
-            self._taken_bytes = int(report["prepared"])
             return
         job = self._jobs.get(report["id"])
         if job is None:
@@ -258,10 +245,6 @@ class ViewProcess:
                 job.abandon(f"the process died {job.deaths} times ({how}) and the view made no progress")
                 logger.error("view %s of %s abandoned: %s", job.spec.name, job.path, job.reason)
                 self._forget(job)
-        deaths = self._child.deaths  # in a row, without progress of any view
-        if deaths >= MAX_DEATHS and self._ready_bytes:
-            logger.error("the view process keeps no memory ready any more: it died %d times in a row", deaths)
-            self._ready_bytes = self._taken_bytes = 0
 
     def _abandon(self, reason: str) -> None:
         """Make no more views in this daemon."""
@@ -287,10 +270,8 @@ class ViewOrders:
         self._board: PageMemory | None = None  # its first byte reports a backlog of a log
         self._is_sharing = False
 
-    def begin(self, worker: WorkerProcess, ready_bytes: int) -> None:
-        """Send the first orders of a worker: the daemon's memory and the board, and how much memory to keep ready."""
-        if ready_bytes:
-            worker.order({"t": "prepare", "bytes": ready_bytes})
+    def begin(self, worker: WorkerProcess) -> None:
+        """Send the first order of a worker: the daemon's memory and the board."""
         self._is_sharing = False
         if self._memory.descriptor is None:
             return

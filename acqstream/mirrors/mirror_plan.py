@@ -23,6 +23,7 @@ from acqstream.frames.frame_description import ArraySpace
 from acqstream.frames.frame_indices import FramePlaces
 from acqstream.grid.block_sizes import BAND_BYTES
 from acqstream.mirrors.open_shards import OPEN_SHARDS_BYTES
+from acqstream.mirrors.slab import SlabBuffers
 from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
 from acqstream.model.axes import PICTURE_AXES, Z, declared_names
 from acqstream.storage.stores.data_path import place_of
@@ -236,6 +237,11 @@ class ChunkPlan:
     need: MemoryNeed
     fills_shards: bool
     layers: int
+
+    def buffers(self, found: ChunkFormat[Any], threads: int) -> SlabBuffers:
+        """Memory for the slabs of a mirror of this format: one for each thread, and one that is filled meanwhile."""
+        slabs = min(self.need.slabs, threads + 1)
+        return SlabBuffers(self.grids, found.byte_order, head_bytes=found.head_bytes, slabs=slabs)
 
 
 def options_of(found: ChunkFormat[Any], settings: Mapping[str, Any], container: Path | None = None) -> Any:

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import Position
 from acqstream.grid import kernels
 from acqstream.mirrors.slab_grid import Piece, SlabGrid
-from acqstream.storage.memory_reserve import VIEW_MEMORY, MemoryReserve
-from acqstream.storage.page_memory import PageMemory
+from acqstream.storage.page_memory import MemoryAhead, fresh_bytes
 
 ByteOrder = Literal["<", ">"]
 
@@ -53,7 +52,7 @@ class SlabBuffer:
             list(self._parts(axis, 0, size)) for axis, size in zip(grid.picture, grid.plane_shape, strict=True)
         ]
         for layer in () if is_empty else range(grid.layers):
-            self.add(layer, np.frombuffer(PageMemory(max(1, grid.layer_bytes)).view, np.uint8)[: grid.layer_bytes])
+            self.add(layer, fresh_bytes(grid.layer_bytes))
 
     @property
     def memory(self) -> list[NDArray[np.uint8]]:
@@ -216,32 +215,29 @@ class Slab:
 
 
 class SlabBuffers:
-    """The buffers of one mirror's slabs, by level. Used by one thread.
+    """Memory of one mirror's slabs, by level: taken once, used again until the mirror is closed. Used by one thread.
 
-    byte_order, head_bytes: see ChunkFormat. memory: where buffers are taken from.
+    byte_order, head_bytes: see ChunkFormat. slabs: of level 0, so many of which are taken in the background, while the
+    one before is filled. Other memory is taken when it is needed: lower levels have less, and later.
     """
 
     def __init__(
-        self,
-        grids: Sequence[SlabGrid],
-        byte_order: ByteOrder,
-        *,
-        head_bytes: int = 0,
-        memory: MemoryReserve = VIEW_MEMORY,
+        self, grids: Sequence[SlabGrid], byte_order: ByteOrder, *, head_bytes: int = 0, slabs: int = 1
     ) -> None:
         self._grids = grids
         self._byte_order: ByteOrder = byte_order
         self._head_bytes = head_bytes
-        self._memory = memory
         self._free: list[list[NDArray[np.uint8]]] = [[] for _ in grids]
+        layers = grids[0].layers
+        self._ahead = MemoryAhead(self._piece_bytes(0), ahead=layers, max_pieces=slabs * layers)
 
     def has_free(self, level: int) -> bool:
         """Return True if a layer needs no new memory."""
         return bool(self._free[level])
 
     def needs_fresh(self, level: int) -> bool:
-        """Return True if a layer would have to get memory from the system."""
-        return not self._memory.has(self._head_bytes + self._grids[level].layer_bytes)
+        """Return True if a layer would have to wait for memory that the system clears first."""
+        return not self._free[level] and (level > 0 or self._ahead.is_spent)
 
     def take(self, level: int, plane: int | None = None) -> SlabBuffer:
         """Return a buffer with memory for the layer of a plane, or for all layers. See `complete`."""
@@ -250,17 +246,28 @@ class SlabBuffers:
         return buffer
 
     def complete(self, level: int, buffer: SlabBuffer, plane: int | None = None) -> None:
-        """Give memory to the layer of a plane, or to all layers: with pixels of earlier slabs, or new and zeroed."""
+        """Give memory to the layer of a plane, or to all layers: with pixels of earlier slabs, or zeros.
+
+        Raises MemoryError or OSError if the system has none.
+        """
         for layer in buffer.missing(plane):
             free = self._free[level]
-            length = self._head_bytes + self._grids[level].layer_bytes
-            buffer.add(layer, free.pop() if free else self._memory.take(length)[self._head_bytes :])
+            if free:
+                memory = free.pop()
+            elif level or self._ahead.is_spent:
+                memory = fresh_bytes(self._piece_bytes(level))[self._head_bytes :]
+            else:
+                memory = self._ahead.take()[self._head_bytes :]
+            buffer.add(layer, memory)
 
     def give_back(self, level: int, buffer: SlabBuffer) -> None:
         """Have the memory of a buffer used by other slabs of its level; the buffer is not used any more."""
         self._free[level] += buffer.memory
 
     def close(self) -> None:
-        """Drop the free memory. That of a slab is free when its last view is gone."""
+        """Drop the free memory, and end the thread that takes it. That of a slab is free when its last view is gone."""
         self._free = [[] for _ in self._grids]
-        self._memory.collect()
+        self._ahead.close()
+
+    def _piece_bytes(self, level: int) -> int:
+        return self._head_bytes + self._grids[level].layer_bytes

@@ -4,7 +4,6 @@
 of JSON over the socket in this order. A line with "fds" comes with so many descriptors of shared memory; on Windows it
 has "handles" instead, a list of handles of this process:
 
-    {"t": "prepare", "bytes"}                 take this much memory ahead, and report it
     {"t": "memory", "fds": 2}                 the daemon's memory and its board (word 0: a log has a backlog)
     {"t": "view", "id", "path", "view",       make this view, a ViewSpec; "live" if frames are arriving; with "fds": 1
      "live", "options", "deaths"}             the table of the acquisition's groups, and "start", "length" of its memory
@@ -15,8 +14,7 @@ has "handles" instead, a list of handles of this process:
     {"t": "drop", "id"}                       forget this view
     end of file                               save all views and end
 
-The worker sends {"kernels"} first: "compiled" or "numpy", and {"prepared"} with the bytes it has taken ahead, fewer if
-the system has no more. Then it sends a line for each view whose progress has
+The worker sends {"kernels"} first: "compiled" or "numpy". Then it sends a line for each view whose progress has
 changed: {"id", "reason"} and the fields of ViewProgress.
 """
 
@@ -38,13 +36,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from acqstream.codecs import blosc
 from acqstream.errors import AcqStreamError
-from acqstream.formats.registry import CHUNK_FORMATS, chunk_format
 from acqstream.grid.kernels import kernels_name
 from acqstream.log.recent_frames import RecentGroups
 from acqstream.mirrors.mirror_plan import options_of
@@ -53,7 +48,6 @@ from acqstream.mirrors.reference_view import ReferenceView
 from acqstream.mirrors.view_kinds import folder_of, mirror_format
 from acqstream.model.view_spec import NULL_KIND, PYRAMID_KIND, ViewSpec
 from acqstream.storage.handover import receive_orders
-from acqstream.storage.memory_reserve import VIEW_MEMORY
 from acqstream.storage.patient_output import never_wait_for_output
 from acqstream.storage.platform import child_process, keep_large_blocks
 from acqstream.views.base import View
@@ -143,7 +137,6 @@ THREADS = 4
 MAX_CATCHING_UP = 8  # finished datasets at once: the index of each takes memory
 REPORT_INTERVAL_S = 0.1
 KEPT_BYTES = 256 * 2**20  # of freed memory: blocks of the size of chunks and frames are taken again at once
-HEADS_BYTES = 64 * 1024  # taken beside: pieces of a power of two may begin behind a head of some bytes
 _PASSING = frozenset({ViewState.RUNNING, ViewState.WAITING, ViewState.HELD})
 
 
@@ -219,9 +212,6 @@ class ViewWorker:
         if order["t"] == "memory":
             self._memory, self._board = maps[0], maps[1].cast("q")
             return
-        if order["t"] == "prepare":
-            threading.Thread(target=self._prepare, args=(order["bytes"],), name="prepare").start()
-            return
         with self._lock:
             if order["t"] == "view":
                 try:
@@ -244,20 +234,6 @@ class ViewWorker:
                 known.run.lend(order["address"], maps[0], order["claims"])
             else:
                 known.is_dropped = True
-
-    def _prepare(self, length: int) -> None:
-        """Take memory ahead, in steps, so that views may use the first of it already, and load what they need."""
-        taken = 0
-        try:
-            for name in CHUNK_FORMATS:
-                chunk_format(name)
-            blosc.load()
-            import_module("numpy.ma")  # by np.unique, at its first use
-            gc.freeze()  # what was loaded stays: no collection looks at it again
-            taken = VIEW_MEMORY.prepare(length + HEADS_BYTES, lambda: self._is_stopping)
-        except (MemoryError, OSError, OverflowError) as error:  # views take what they need later, or fail then
-            sys.stderr.write(f"acqstream: cannot take {length} bytes of memory ahead: {error}\n")
-        self._send(json.dumps({"prepared": min(taken, length)}).encode() + b"\n")
 
     def _make_run(self, order: dict[str, Any], maps: list[memoryview]) -> ViewRun:
         recent = None
@@ -354,6 +330,7 @@ def main() -> None:
     keep_large_blocks(KEPT_BYTES)
     child_process.follow_parent(sys.argv[2])
     child_process.yield_to_parent()
+    gc.freeze()  # what was loaded stays: no collection looks at it again
     with child_process.adopt_connection(sys.argv[1]) as connection:
         ViewWorker(connection).run()
 

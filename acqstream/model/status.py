@@ -155,16 +155,14 @@ class UnfinishedViewStatus(ViewStatus):
 class ViewProcessStatus:
     """The process that makes all views. pid: None while it does not run; restarts: after deaths.
 
-    memory: "shared", or why the process cannot map the daemon's memory. ready_bytes: memory that it
-    took ahead; None while it takes that. kernels: "compiled" or "numpy", as the process reported; empty until the
-    first one has.
+    memory: "shared", or why the process cannot map the daemon's memory. kernels: "compiled" or "numpy", as the process
+    reported; empty until the first one has.
     """
 
     pid: int | None = None
     restarts: int = 0
     memory: str = ""
     kernels: str = ""
-    ready_bytes: int | None = None
     mirrors: tuple[UnfinishedViewStatus, ...] = ()
 
 

@@ -1,10 +1,17 @@
-"""Pre-faulted, page-aligned memory, which other processes may map read-only where the system can share it."""
+"""Pre-faulted, page-aligned memory, which other processes may map read-only where the system can share it.
+
+The system clears each page of fresh memory, which costs as much processor time as filling it. So who uses pieces of one
+size takes them in the background, uses them again until it ends, and gives them back to the system then.
+"""
 
 from __future__ import annotations
 
 import mmap
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
+from numpy.typing import NDArray
 
 from acqstream.storage.platform import map_private, shared_memory
 
@@ -35,6 +42,50 @@ class PageMemory:
         descriptor = getattr(self, "descriptor", None)
         if descriptor is not None:
             shared_memory.close_handle(descriptor)  # the mapping stays while there are views
+
+
+class MemoryAhead:
+    """Pieces of `length` bytes, which a thread of its own takes from the system in advance. Used by one thread.
+
+    At most `ahead` are taken before they are asked for, and max_pieces in all; None: no limit. Nothing is taken before
+    the first `take`.
+    """
+
+    def __init__(self, length: int, *, ahead: int, max_pieces: int | None = None) -> None:
+        self._length = length
+        self._ahead = ahead
+        self._remaining = max_pieces
+        self._coming: deque[Future[NDArray[np.uint8]]] = deque()
+        self._maker = ThreadPoolExecutor(1, thread_name_prefix="memory-ahead")
+
+    @property
+    def is_spent(self) -> bool:
+        """True once max_pieces were taken."""
+        return not self._coming and self._remaining == 0
+
+    def take(self) -> NDArray[np.uint8]:
+        """Return the next piece, zeros of shape (length,), on a page boundary; freed with its last view.
+
+        Raises MemoryError or OSError if there is no memory. Not to be called once `is_spent`.
+        """
+        while len(self._coming) <= self._ahead and self._remaining != 0:
+            self._coming.append(self._maker.submit(fresh_bytes, self._length))
+            if self._remaining is not None:
+                self._remaining -= 1
+        return self._coming.popleft().result()
+
+    def close(self) -> None:
+        """End the thread and free the pieces that were not taken."""
+        self._coming.clear()
+        self._maker.shutdown(wait=False, cancel_futures=True)
+
+
+def fresh_bytes(length: int) -> NDArray[np.uint8]:
+    """Take `length` zeros from the system, on a page boundary and touched; they are freed with their last view.
+
+    Raises MemoryError or OSError if there is no memory.
+    """
+    return np.frombuffer(PageMemory(max(1, length)).view, np.uint8)[:length]
 
 
 def touch(view: memoryview) -> None:

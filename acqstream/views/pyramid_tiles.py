@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,32 +14,7 @@ from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.layout import align_up
 from acqstream.model.axes import AxisValue
 from acqstream.model.frame_header import PixelType
-from acqstream.storage.memory_reserve import VIEW_MEMORY
-
-
-class MemoryAhead:
-    """Pieces of `length` bytes, at most `ahead` in advance and max_pieces in all. Used by one thread."""
-
-    def __init__(self, length: int, *, ahead: int, max_pieces: int | None = None) -> None:
-        self._length = length
-        self._ahead = ahead
-        self._remaining = max_pieces
-        self._coming: deque[Future[NDArray[np.uint8]]] = deque()
-        self._maker = ThreadPoolExecutor(1, thread_name_prefix="memory-ahead")
-
-    def take(self) -> NDArray[np.uint8]:
-        """Return the next piece, zeros of shape (length,). Raises MemoryError or OSError if there is no memory."""
-        while len(self._coming) <= self._ahead and self._remaining != 0:
-            self._coming.append(self._maker.submit(VIEW_MEMORY.take, self._length))
-            if self._remaining is not None:
-                self._remaining -= 1
-        return self._coming.popleft().result()
-
-    def close(self) -> None:
-        """End the thread and free the pieces that were not taken."""
-        self._coming.clear()
-        self._maker.shutdown(wait=False, cancel_futures=True)
-
+from acqstream.storage.page_memory import MemoryAhead
 
 MEMORY_BYTES = 256 * 2**20
 MIN_IMAGES = 24  # in memory, whatever the budget: one of each level, and some to evict

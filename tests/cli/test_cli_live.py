@@ -42,7 +42,7 @@ class Daemon:
         self.data = data
         self.endpoint = own_endpoint(sockets)
         config = data.with_suffix(".toml")
-        config.write_text("ipc = false\nmemory_mb = 64\nready_memory_mb = 0\n")
+        config.write_text("ipc = false\nmemory_mb = 64\n")
         data.mkdir()
         command = [sys.executable, "-m", "acqstream", "serve", "--config", str(config), "--data", str(data)]
         self.log = data.with_suffix(".log")

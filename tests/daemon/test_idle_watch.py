@@ -54,5 +54,3 @@ def test_an_embedded_daemon_takes_a_socket_of_its_own_and_ends_when_idle(monkeyp
     assert (config.memory_mb, config.ipc) == (99, False)  # the rest stays as it is configured
     assert embedded_config(DaemonConfig(idle_exit_s=5.0)).idle_exit_s == 5.0
     assert embedded_config(DaemonConfig(idle_exit_s=0.0)).idle_exit_s == 0.0
-    assert embedded_config(DaemonConfig()).ready_memory_mb == 0
-    assert embedded_config(DaemonConfig(ready_memory_mb=5)).ready_memory_mb == 5

@@ -70,7 +70,7 @@ class Bench:
 
     def __init__(self, data: Path) -> None:
         self.data = data
-        memory: dict[str, Any] = {"memory_mb": 64, "ready_memory_mb": 0}
+        memory: dict[str, Any] = {"memory_mb": 64}
         self.server = Server(DaemonConfig(data=data, endpoints=["tcp://127.0.0.1:*"], ipc=False, **memory))
         self.socket = ScriptedSocket()
         self.receiver = self.server._receiver

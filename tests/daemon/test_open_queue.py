@@ -44,7 +44,6 @@ class Daemon:
             endpoints=["tcp://127.0.0.1:*"],
             ipc=False,
             memory_mb=64,
-            ready_memory_mb=0,
             reserve_mb=1,
             ballast_mb=0,
             **options,

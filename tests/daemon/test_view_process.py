@@ -45,9 +45,9 @@ DYING = (sys.executable, "-c", "import sys; sys.exit(3)")
 
 
 @contextmanager
-def process_of(*command: str, ready_bytes: int = 0) -> Iterator[ViewProcess]:
+def process_of(*command: str) -> Iterator[ViewProcess]:
     memory = PageMemory(2**20, shared=True)
-    way: dict[str, Any] = {"ready_bytes": ready_bytes, **({"command": command} if command else {})}
+    way: dict[str, Any] = {"command": command} if command else {}
     process = ViewProcess(memory, **way)
     try:
         yield process
@@ -100,7 +100,7 @@ def test_without_views_there_is_no_process() -> None:
         for _ in range(3):
             process._turn_at_s = 0.0
             process.look_after(time.monotonic(), lambda: False)
-        assert process.status() == ViewProcessStatus(memory="shared", ready_bytes=0)
+        assert process.status() == ViewProcessStatus(memory="shared")
 
 
 def test_a_view_is_made_and_the_idle_process_ends(cells: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,52 +115,6 @@ def test_a_view_is_made_and_the_idle_process_ends(cells: Path, monkeypatch: pyte
         assert process.status().kernels == kernels_name()  # as the process itself reported
         again = process.add(str(cells), ViewSpec("null"))
         drive(process, lambda: again.is_ended, "it is started again")
-
-
-def test_memory_is_taken_before_there_is_a_view_and_kept(cells: Path) -> None:
-    with process_of(ready_bytes=64 * 2**20) as process:
-        assert process.status().ready_bytes is None
-        drive(process, lambda: process.status().ready_bytes == 64 * 2**20, "memory was taken")
-        pid = pid_of(process)
-        memory = psutil.Process(pid).memory_info
-        assert memory().rss > 64 * 2**20
-        assert not process.is_busy
-        job = process.add(str(cells), ViewSpec("n5"))
-        drive(process, lambda: job.is_ended, "the mirror is complete")
-        assert (job.progress.state, job.reason) == (ViewState.COMPLETE, "")
-        for _ in range(3):
-            process.look_after(time.monotonic() + 100, lambda: False)
-        process._turn_at_s = 0.0
-        again = process.add(str(cells), ViewSpec("null"))
-        drive(process, lambda: again.is_ended, "the view is complete")
-        assert (pid_of(process), process.status().restarts) == (pid, 0)  # it was not ended meanwhile
-        psutil.Process(pid).kill()
-        drive(process, lambda: process.status().pid not in (None, pid), "it is started again, without a view")
-        assert process.status().ready_bytes is None
-        drive(process, lambda: process.status().ready_bytes == 64 * 2**20, "memory was taken again")
-        assert memory_of(process) > 64 * 2**20
-
-
-def memory_of(process: ViewProcess) -> int:
-    return int(psutil.Process(pid_of(process)).memory_info().rss)
-
-
-def test_one_that_dies_while_it_takes_memory_takes_none_at_last(cells: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with process_of(*DYING, ready_bytes=2**20) as process:
-        drive(process, lambda: process.status().ready_bytes == 0, "it is given up")
-        drive(process, lambda: process.status().pid is None, "none runs")
-        assert process.status().restarts == view_process.MAX_DEATHS
-        process.look_after(time.monotonic() + 100, lambda: False)
-        assert process.status().pid is None
-    assert "keeps no memory ready any more: it died 5 times in a row" in caplog.text
-
-
-def test_memory_that_the_system_has_not_is_no_fault(cells: Path) -> None:
-    with process_of(ready_bytes=2**62) as process:
-        drive(process, lambda: process.status().ready_bytes == 0, "it has tried")
-        job = process.add(str(cells), ViewSpec("n5"))
-        drive(process, lambda: job.is_ended, "the mirror is complete")
-        assert (job.progress.state, process.status().restarts) == (ViewState.COMPLETE, 0)
 
 
 def test_killed_it_goes_on(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ class DaemonProcess:
         self.runtime = self.home / "run"
         self._prelude = prelude
         self._is_forked = nursery.is_possible and not is_fresh and not prelude
-        own = {"memory_mb": 64, "ready_memory_mb": 0, "low_space_minutes": 0.0, "restarts": True}
+        own = {"memory_mb": 64, "low_space_minutes": 0.0, "restarts": True}
         settings = {**own, "runtime": str(self.runtime), **options}
         lines = [f"{key} = {_toml(value)}" for key, value in settings.items()]
         self.config_path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -23,7 +23,7 @@ from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of, unstalled
 from tests.log.make_frames import LEAST_LIMIT_BYTES
 from tests.views.view_sums import sums_of
-from tests.waiting import HANG_S, WAIT_S, until
+from tests.waiting import WAIT_S, until
 
 SHAPE = (256, 256)
 LOW_STACK_LIMIT = f"""
@@ -235,7 +235,7 @@ def test_without_mirrors_there_is_no_process(tmp_path: Path) -> None:
     with DaemonProcess(tmp_path / "data", prelude=DYING_VIEWS) as daemon:
         with acqstream.create("plain", endpoint=daemon.endpoint) as run:
             put(run, images_of(5))
-        assert views_of(daemon) == ViewProcessStatus(memory="shared", ready_bytes=0)
+        assert views_of(daemon) == ViewProcessStatus(memory="shared")
         images = images_of(30)
         with acqstream.create("given-up", endpoint=daemon.endpoint, mirrors=["null"]) as run:
             put(run, images)
@@ -278,19 +278,3 @@ def test_what_was_not_caught_up_goes_on_with_the_next_daemon(tmp_path: Path) -> 
         assert not (daemon.data / "cells.null" / "view.json").exists()
         daemon.start()
         check(daemon, "cells", images)
-
-
-@pytest.mark.parametrize(("ready_mb", "mirror_mb", "taken_mb"), [(48, 1024, 48), (96, 64, 64), (0, 1024, 0)])
-def test_memory_is_taken_when_the_daemon_starts(tmp_path: Path, ready_mb: int, mirror_mb: int, taken_mb: int) -> None:
-    """No more of it than a mirror may take; a run with a mirror finds the process and uses it."""
-    options: dict[str, Any] = {"ready_memory_mb": ready_mb, "mirror_memory_mb": mirror_mb}
-    with DaemonProcess(tmp_path / "data", **options) as daemon:
-        until(lambda: views_of(daemon).ready_bytes == taken_mb * 2**20, "it was taken")
-        pid = views_of(daemon).pid
-        assert (pid is None) == (taken_mb == 0)
-        with acqstream.create("cells", endpoint=daemon.endpoint, mirrors=["n5"]) as run:
-            run.put(np.full((8, 8), 7, np.uint16), time=0)
-        assert all(one.complete for one in run.wait_for_mirrors(HANG_S))
-        assert pid in (None, views_of(daemon).pid)
-        with acqstream.open(tmp_path / "data" / "cells.n5") as mirror:
-            assert (mirror.levels[0].read() == 7).all()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import mmap
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,19 +18,38 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.chunk_layout import Encoded
 from acqstream.formats.registry import chunk_format
+from acqstream.mirrors import slab as slab_module
 from acqstream.mirrors.assembly import Assembly
+from acqstream.mirrors.mirror_plan import Budget, options_of, plan_chunks, plan_request
 from acqstream.mirrors.slab import SlabBuffers
 from acqstream.mirrors.slab_grid import slab_grids
 from acqstream.mirrors.slab_tasks import Workers
-from acqstream.storage.memory_reserve import VIEW_MEMORY, MemoryReserve
-from tests.log.make_frames import write_log
-from tests.mirrors.mirror_cases import finish, frames_at, places_of, run_of
+from acqstream.storage import page_memory
 
 U2 = np.dtype("uint16")
 N_THREADS = 2
 N_SLABS = 20
 SPEC = ArraySpec(axes=("time", "y", "x"), shape=(N_SLABS, 4, 6), dtype=U2, chunk_shape=(1, 4, 8))
+REQUEST = {
+    "frame": {"shape": [256, 256], "dtype": "uint16"},
+    "axes": [{"name": "time", "kind": "index", "size": 1}, {"name": "z", "kind": "index", "size": 1024}],
+}
 DEEP = ArraySpec(axes=("time", "y", "x"), shape=(2 * N_SLABS, 4, 6), dtype=U2, chunk_shape=(2, 4, 8))
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of pieces of memory that were taken from the system."""
+    lengths: list[int] = []
+    original = page_memory.fresh_bytes
+
+    def take(length: int) -> NDArray[np.uint8]:
+        lengths.append(length)
+        return original(length)
+
+    monkeypatch.setattr(page_memory, "fresh_bytes", take)
+    monkeypatch.setattr(slab_module, "fresh_bytes", take)
+    return lengths
 
 
 class Sink:
@@ -87,11 +106,11 @@ class Disk:
 
 @contextmanager
 def assembly_of(
-    spec: ArraySpec, memory: MemoryReserve, disk: Disk, *, slabs: int = N_SLABS
+    spec: ArraySpec, disk: Disk, *, slabs: int = N_SLABS, ahead: int = 1
 ) -> Iterator[tuple[Assembly, Sink]]:
     workers, sink = Workers(N_THREADS, "test", disk.may_use), Sink()
     grids = slab_grids([spec])
-    buffers = SlabBuffers(grids, "<", memory=memory)
+    buffers = SlabBuffers(grids, "<", slabs=ahead)
     assembly = Assembly(grids, sink, Frames(), workers, buffers, slabs=slabs)
     try:
         yield assembly, sink
@@ -115,41 +134,38 @@ def put(assembly: Assembly, number: int, shape: tuple[int, int] = (4, 6)) -> boo
     return True
 
 
-@pytest.mark.parametrize("is_ready", [False, True])
-def test_a_mirror_that_is_behind_takes_no_more_memory(*, is_ready: bool) -> None:
-    """The disk is the log's: frames wait in the log's memory, or come from the disk later. Ready memory stays."""
-    memory, disk = MemoryReserve(), Disk()
-    if is_ready:
-        memory.prepare(N_SLABS * mmap.PAGESIZE)
+@pytest.mark.parametrize("ahead", [1, N_SLABS])
+def test_a_mirror_that_is_behind_takes_no_more_memory(ahead: int, fresh: list[int]) -> None:
+    """The disk is the log's: frames wait in the log's memory, or come from the disk later."""
+    disk = Disk()
     disk.is_free = False
-    with assembly_of(SPEC, memory, disk) as (assembly, sink):
+    with assembly_of(SPEC, disk, ahead=ahead) as (assembly, sink):
         taken = 0
         while put(assembly, taken):
             taken += 1
         assert taken == N_THREADS + 1  # these are leaving
-        assert memory.fresh_count == (0 if is_ready else taken)
+        most = taken + (ahead > 1)  # one more is taken in the background
+        assert len(fresh) <= most
         until(lambda: len(disk.waiting) == N_THREADS)
         assembly.advance()
         assert not put(assembly, taken)
-        assert memory.fresh_count == (0 if is_ready else taken)
+        assert len(fresh) <= most
         disk.is_free = True
         for number in range(taken, N_SLABS):
             until(partial(put, assembly, number))
         until(assembly.settle)
         assert assembly.peak_slabs <= N_THREADS + 2
-        assert memory.fresh_count <= N_THREADS + 2
+        assert len(fresh) <= N_THREADS + 3
         check(sink)
 
 
-@pytest.mark.parametrize("is_ready", [False, True])
+@pytest.mark.parametrize("ahead", [1, 10])
 @pytest.mark.parametrize(("rows", "is_behind"), [(16, False), (64, True)])
-def test_memory_of_the_system_is_not_taken_while_a_slab_is_leaving(
-    *, is_ready: bool, rows: int, is_behind: bool
+def test_memory_is_not_cleared_for_a_slab_while_another_one_is_leaving(
+    rows: int, ahead: int, fresh: list[int], *, is_behind: bool
 ) -> None:
-    """It has to be cleared first. What was taken ahead costs nothing: the next slab is full when this one has left."""
-    memory, go = MemoryReserve(), threading.Event()
-    if is_ready:
-        memory.prepare(10 * mmap.PAGESIZE)
+    """What was taken in the background costs no time: the next slab is full when this one has left."""
+    go = threading.Event()
     spec = ArraySpec(axes=("time", "y", "x"), shape=(N_SLABS, rows, 8), dtype=U2, chunk_shape=(1, 4, 8))
 
     class SlowSink(Sink):
@@ -159,12 +175,12 @@ def test_memory_of_the_system_is_not_taken_while_a_slab_is_leaving(
 
     workers = Workers(N_THREADS, "test", lambda: True)
     grids = slab_grids([spec])
-    assembly = Assembly(grids, SlowSink(), Frames(), workers, SlabBuffers(grids, "<", memory=memory), slabs=N_SLABS)
+    assembly = Assembly(grids, SlowSink(), Frames(), workers, SlabBuffers(grids, "<", slabs=ahead), slabs=N_SLABS)
     try:
         assert put(assembly, 0, (rows, 8))  # more chunks than two threads take at a time
         until(lambda: workers.is_busy and workers.is_behind == is_behind)
-        assert put(assembly, 1, (rows, 8)) == is_ready
-        assert memory.fresh_count == (not is_ready)
+        assert put(assembly, 1, (rows, 8)) == (ahead > 1)
+        assert ahead > 1 or len(fresh) == 1
         go.set()
         until(partial(put, assembly, 2, (rows, 8)))
     finally:
@@ -179,9 +195,11 @@ def has_left(assembly: Assembly) -> bool:
     return assembly.count == 1
 
 
-def test_a_lower_level_waits_for_its_slab_that_is_leaving_also_while_threads_rest() -> None:
+def test_a_lower_level_waits_for_its_slab_that_is_leaving_also_while_threads_rest(
+    fresh: list[int],
+) -> None:
     """It is small, and leaves soon: no reason for memory that has to be cleared first."""
-    memory, go, is_held = MemoryReserve(), threading.Event(), threading.Event()
+    go, is_held = threading.Event(), threading.Event()
     half = ArraySpec(axes=("time", "y", "x"), shape=(N_SLABS, 2, 3), dtype=U2, chunk_shape=(1, 2, 4), factors=(1, 2, 2))
 
     class SlowSink(Sink):
@@ -193,14 +211,14 @@ def test_a_lower_level_waits_for_its_slab_that_is_leaving_also_while_threads_res
 
     workers = Workers(N_THREADS, "test", lambda: True)
     grids = slab_grids([SPEC, half])
-    assembly = Assembly(grids, SlowSink(), Frames(), workers, SlabBuffers(grids, "<", memory=memory), slabs=N_SLABS)
+    assembly = Assembly(grids, SlowSink(), Frames(), workers, SlabBuffers(grids, "<"), slabs=N_SLABS)
     try:
         assert put(assembly, 0)
         until(lambda: has_left(assembly) and is_held.is_set())
         assert not workers.is_busy
         assert put(assembly, 1)
         assert not any(put(assembly, 2) for _ in range(9))  # it would wait behind the one that is complete
-        assert memory.fresh_count == 2  # one slab of each level
+        assert len(fresh) == 2  # one slab of each level
         go.set()
         until(partial(put, assembly, 2))
         until(assembly.settle)
@@ -221,46 +239,23 @@ def check(sink: Sink, shape: tuple[int, int] = (4, 6)) -> None:
         assert np.array_equal(chunk, expected)
 
 
-def test_slabs_that_are_still_filled_get_memory_as_before() -> None:
+def test_slabs_that_are_still_filled_get_memory_as_before(fresh: list[int]) -> None:
     """Frames of many slabs in turn: all of these stay in memory, whatever the disk does."""
-    memory, disk = MemoryReserve(), Disk()
+    disk = Disk()
     disk.is_free = False
-    with assembly_of(DEEP, memory, disk) as (assembly, sink):
+    with assembly_of(DEEP, disk) as (assembly, sink):
         assert all(put(assembly, 2 * number) for number in range(N_SLABS))
-        assert memory.fresh_count == assembly.peak_slabs == N_SLABS
+        assert len(fresh) == assembly.peak_slabs == N_SLABS
         disk.is_free = True
         assert all(put(assembly, 2 * number + 1) for number in range(N_SLABS))
         until(assembly.settle)
-        assert memory.fresh_count == N_SLABS
+        assert len(fresh) == N_SLABS
         check(sink)
 
 
-def test_the_next_mirror_uses_the_memory_of_the_last_one() -> None:
-    """Its array ends elsewhere, and what lies beyond its edges is zeros again."""
-    memory, disk = MemoryReserve(), Disk()
-    for shape in ((4, 6), (3, 8), (4, 6)):
-        spec = ArraySpec(axes=("time", "y", "x"), shape=(N_SLABS, *shape), dtype=U2, chunk_shape=(1, 4, 8))
-        with assembly_of(spec, memory, disk, slabs=2) as (assembly, sink):
-            for number in range(N_SLABS):
-                until(partial(put, assembly, number, shape))
-            until(assembly.settle)
-            check(sink, shape)
-    assert memory.fresh_count == 2
-    assert memory.kept_bytes == 2 * mmap.PAGESIZE
-
-
-def test_a_mirror_that_has_ended_leaves_its_memory_to_the_next_one(tmp_path: Path) -> None:
-    write_log(tmp_path / "cells", frames_at(places_of(("z",), {"z": 3})))
-    VIEW_MEMORY._drop(VIEW_MEMORY.kept_bytes)
-    assert VIEW_MEMORY.kept_bytes == 0
-    finish(run_of(tmp_path / "cells"))
-    assert VIEW_MEMORY.kept_bytes > 0
-
-
-def test_a_mirror_s_own_buffers_are_used_again_as_they_are() -> None:
+def test_a_mirror_s_buffers_are_used_again_and_go_back_with_their_last_view(fresh: list[int]) -> None:
     """Its slabs have one layout, so only planes without pixels are cleared: `Slab.clear_unfilled`."""
-    memory = MemoryReserve()
-    buffers = SlabBuffers(slab_grids([SPEC]), "<", memory=memory)
+    buffers = SlabBuffers(slab_grids([SPEC]), "<")
     first = buffers.take(0)
     assert not buffers.has_free(0)
     buffers.give_back(0, first)
@@ -268,13 +263,42 @@ def test_a_mirror_s_own_buffers_are_used_again_as_they_are() -> None:
     again, other = buffers.take(0), buffers.take(0)
     assert again.memory[0] is first.memory[0]
     assert other.memory[0] is not first.memory[0]
-    assert memory.fresh_count == 2
+    assert len(fresh) == 2
+    seen = weakref.ref(other.memory[0])
+    buffers.give_back(0, other)
     del other
+    assert seen() is not None
     buffers.close()
     assert not buffers.has_free(0)
-    assert memory.kept_bytes == mmap.PAGESIZE
-    del first, again
-    assert memory.kept_bytes == 2 * mmap.PAGESIZE
+    assert seen() is None
+
+
+@pytest.mark.parametrize("name", ["n5", "wkw"])
+def test_the_slab_behind_the_one_that_is_filled_is_taken_in_the_background(name: str, fresh: list[int]) -> None:
+    """As many slabs as threads, and one to fill; also behind heads of 16 bytes, and layer by layer."""
+    found = chunk_format(name)
+    array = plan_request(REQUEST)
+    assert array is not None
+    plan = plan_chunks(found, options_of(found, {}), array, {}, Budget.of(600, threads=3))
+    layers, count = plan.grids[0].layers, min(plan.need.slabs, 4)
+    assert count >= 2
+    buffers, taken = plan.buffers(found, 3), []
+    for number in range(1, count + 1):
+        assert not buffers.needs_fresh(0)
+        taken.append(buffers.take(0))
+        until(lambda number=number: len(fresh) == min(number + 1, count) * layers)  # type: ignore[misc]
+    assert buffers.needs_fresh(0)
+    assert {len(one) for buffer in taken for one in buffer.memory} == {plan.grids[0].layer_bytes}
+    buffers.close()
+
+
+def test_that_there_is_no_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def take(length: int) -> NDArray[np.uint8]:
+        raise MemoryError(f"no {length} bytes")
+
+    monkeypatch.setattr(page_memory, "fresh_bytes", take)
+    with pytest.raises(MemoryError, match="no 64 bytes"):
+        SlabBuffers(slab_grids([SPEC]), "<").take(0)
 
 
 @pytest.mark.parametrize("name", ["n5", "wkw"])

@@ -26,7 +26,7 @@ MASKED = {
     *("boot", "server", "ipc", "events", "memory", "sockets", "shutdown", "versions", "endpoints", "version"),
     *("started_at", "finished_at", "changed_at", "time", "uptime_s", "running_s", "seconds_since_frame", "root_sha256"),
     *("free_bytes", "reserve_bytes", "bytes_per_s", "seconds_left", "frames_left", "memory_used_bytes", "restarts"),
-    *("memory_peak_bytes", "memory_bytes", "load", "totals", "pid", "ready_bytes", "kernels", "ended", "acquisitions"),
+    *("memory_peak_bytes", "memory_bytes", "load", "totals", "pid", "kernels", "ended", "acquisitions"),
     *(
         "io",
         "io_why",

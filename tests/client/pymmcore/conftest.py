@@ -187,9 +187,7 @@ class DaemonProcess:
         self.endpoint = f"tcp://127.0.0.1:{self._address[1]}"
         data = folder / "data"
         data.mkdir()
-        (folder / "daemon.toml").write_text(
-            "memory_mb = 256\nready_memory_mb = 0\nlow_space_minutes = 0\n", encoding="utf-8"
-        )
+        (folder / "daemon.toml").write_text("memory_mb = 256\nlow_space_minutes = 0\n", encoding="utf-8")
         command = [sys.executable, "-m", "acqstream", "serve", "--config", str(folder / "daemon.toml")]
         command += ["--data", str(data), "--endpoint", self.endpoint]
         environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)}

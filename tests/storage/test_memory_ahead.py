@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from acqstream.storage.memory_reserve import VIEW_MEMORY, MemoryReserve
-from acqstream.views.pyramid_tiles import MemoryAhead
+from acqstream.storage import page_memory
+from acqstream.storage.page_memory import MemoryAhead, fresh_bytes
 from tests.waiting import until
 
 SIZE = 8192
@@ -22,10 +22,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
 
     def make(length: int) -> NDArray[np.uint8]:
         threads.append(threading.current_thread())
-        return memory.take(length)
+        return fresh_bytes(length)
 
-    memory = MemoryReserve()
-    monkeypatch.setattr(VIEW_MEMORY, "take", make)
+    monkeypatch.setattr(page_memory, "fresh_bytes", make)
     return threads
 
 
@@ -39,6 +38,7 @@ def test_pieces_are_made_in_another_thread_and_never_more_than_asked_for(made: l
     until(is_made(made, 3), "one and two ahead")
     taken += [memory.take() for _ in range(3)]
     until(is_made(made, 4), "no more than four")
+    assert memory.is_spent
     memory.close()
     assert threading.current_thread() not in made
     assert [len(piece) for piece in taken] == [SIZE] * 4
@@ -50,7 +50,7 @@ def test_that_there_is_no_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     def make(length: int) -> NDArray[np.uint8]:
         raise MemoryError(f"no {length} bytes")
 
-    monkeypatch.setattr(VIEW_MEMORY, "take", make)
+    monkeypatch.setattr(page_memory, "fresh_bytes", make)
     memory = MemoryAhead(SIZE, ahead=1)
     with pytest.raises(MemoryError, match="no 8192 bytes"):
         memory.take()
