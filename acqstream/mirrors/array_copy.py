@@ -226,7 +226,7 @@ def _store(
         # Every slab of level 0 counts as one that an earlier process had in memory, so it is built from the planes.
         assembly.restore(SavedMirror(unstored=keys))
         left = len(keys)
-        while not assembly.settle():
+        while assembly.settle() is not None:
             workers.check()
             on_progress(len(keys) - len(assembly.pending), len(keys))
             if not assembly.pending or len(assembly.pending) == left:  # it waits for memory that the workers have

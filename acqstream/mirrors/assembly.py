@@ -26,6 +26,7 @@ from acqstream.mirrors.slab import Slab, SlabBuffers, SlabKey
 from acqstream.mirrors.slab_grid import Piece, SlabGrid, frame_bytes
 from acqstream.mirrors.slab_tasks import ChunkSink, LevelReduction, SlabTasks, Workers
 from acqstream.views.checkpoint import field, integers, items, of_kind
+from acqstream.views.frame_feed import Waiting
 
 
 class ProvisionalSlabs:
@@ -143,8 +144,8 @@ class PlaneSource(Protocol):
 class Assembly:
     """Fills, stores and rebuilds slabs. Used by one thread; only the workers' tasks run in others.
 
-    slabs: the number of slabs of each level that may be in memory. A method that returns False has to wait for
-    something: call it again.
+    slabs: the number of slabs of each level that may be in memory. What a method waits for is done by the workers: call
+    it again.
     """
 
     def __init__(
@@ -203,7 +204,7 @@ class Assembly:
             found.append((slab, piece))
         return found
 
-    def prepare(self, place: Sequence[int]) -> bool:
+    def prepare(self, place: Sequence[int]) -> Waiting | None:
         """Have the slabs in memory that a frame goes to."""
         pieces = self.grids[0].pieces_of(place)
         for piece in pieces:
@@ -211,7 +212,7 @@ class Assembly:
                 self._slabs[0][piece.key].last_use = next(self._uses)  # none leaves to make room for another one
         # each is begun, also behind one that must wait
         ready = [self._prepare(0, piece.key, piece.plane) for piece in pieces]
-        return all(ready)
+        return None if all(ready) else Waiting.SLABS
 
     def mark(self, slab: Slab, piece: Piece, *, is_filled: bool) -> None:
         """Note whether a plane of level 0, or a piece of it, has its pixels."""
@@ -233,11 +234,11 @@ class Assembly:
             if slab is None or not self._is_complete(slab) or self._leave(slab):
                 self._touched.discard((level, key))
 
-    def settle(self) -> bool:
+    def settle(self) -> Waiting | None:
         """Have everything stored as it is."""
         self.advance()
         if self.pending:
-            return False
+            return Waiting.SLABS
         for level, key in self._provisional.moved():
             if key not in self._slabs[level]:
                 self._provisional.forget((level, key))
@@ -248,8 +249,8 @@ class Assembly:
                 if not slab.is_leaving and not slab.arriving:
                     self._leave(slab)
             if slabs:
-                return False  # lower levels wait for the means of these
-        return not self.pending
+                return Waiting.SLABS  # lower levels wait for the means of these
+        return Waiting.SLABS if self.pending else None
 
     def end(self, sizes: Sequence[int]) -> None:
         """End level 0 at these sizes along the outer axes, maybe before its planned end. See LevelExtents.end."""

@@ -128,7 +128,7 @@ def _make(part: MirrorTask, found: ChunkFormat[Any], reader: NDTiffReader) -> Ta
         assembly = Assembly(chunk_plan.grids, writer, frames, workers, buffers, slabs=chunk_plan.need.slabs)
         assembly.extents.frame_extent = list(job.extents)
         assembly.restore(SavedMirror(unstored=tuple((0, key) for key in part.keys)))
-        while not assembly.settle():
+        while assembly.settle() is not None:
             workers.check()
             if is_stopped():
                 raise DatasetError("stopped")

@@ -30,7 +30,7 @@ from acqstream.mirrors.task_runner import TaskRunner
 from acqstream.storage.files.folder_tree import remove_temporaries
 from acqstream.storage.files.free_space import SpaceBound
 from acqstream.views.base import RangeView, ViewSource
-from acqstream.views.frame_feed import Lease
+from acqstream.views.frame_feed import Lease, Waiting
 
 MEMORY_MB = 1024
 GROW_INTERVAL_S = 0.25
@@ -108,7 +108,7 @@ class MirrorView(RangeView):
         self._own.clear()
         self._options = options_of(self._format, self._own.settings)
 
-    def take_range(self, cursor: int, count: int) -> int | None:
+    def take_range(self, cursor: int, count: int) -> int | Waiting | None:
         if self._runner is None or cursor == count:
             return None if self._runner is None else count
         mirror = self._mirror or self._create(cursor)
@@ -127,7 +127,7 @@ class MirrorView(RangeView):
             )
             mirror.n_processes = self._runner.width
         if not self._tasks.advance():
-            return cursor
+            return Waiting.PROCESSES
         mirror.assembly.mark_stored(self._tasks.chunks, self._tasks.provisional)
         mirror.assembly.peak_slabs = self._tasks.peak_slabs
         mirror.frames.taken = count
@@ -142,9 +142,9 @@ class MirrorView(RangeView):
     def is_ready(self, row: int) -> bool:
         return self._mirror is not None and self._mirror.is_ready(row)
 
-    def make_ready(self, row: int) -> bool:
+    def make_ready(self, row: int) -> Waiting | None:
         mirror = self._mirror or self._create(row)
-        return mirror is not None and mirror.make_ready(row)
+        return Waiting.PICTURE if mirror is None else mirror.make_ready(row)
 
     def take(self, lease: Lease) -> _PlacedFrame:
         """Copy a frame straight into its slab: a frame that proves overwritten is taken again before anything else."""
@@ -188,10 +188,10 @@ class MirrorView(RangeView):
             mirror.grow()
             self._growth_took_s = time.monotonic() - began_s
 
-    def settle(self) -> bool:
-        return self._mirror is None or self._mirror.settle()
+    def settle(self) -> Waiting | None:
+        return None if self._mirror is None else self._mirror.settle()
 
-    def finish(self) -> bool:
+    def finish(self) -> Waiting | None:
         if self._mirror is None or not self._source.reader.complete:
             return self.settle()
         return self._mirror.finish()

@@ -23,6 +23,7 @@ from acqstream.mirrors.slab_grid import empty_levels, final_sizes, growing_axis,
 from acqstream.mirrors.slab_tasks import Workers
 from acqstream.storage.files.free_space import SpaceBound
 from acqstream.views.base import ViewSource
+from acqstream.views.frame_feed import Waiting
 
 
 class OpenMirror:
@@ -95,7 +96,7 @@ class OpenMirror:
         except DatasetError:
             return False
 
-    def make_ready(self, row: int) -> bool:
+    def make_ready(self, row: int) -> Waiting | None:
         """Have the slabs of a frame in memory.
 
         A tile before the picture ends the growing array where it is. Raises CannotResume when the run has ended too,
@@ -109,7 +110,7 @@ class OpenMirror:
         self._reader.refresh()  # no other call does while no frame is taken
         if not self._reader.writing:
             raise CannotResume(self.restart_reason)
-        return False
+        return Waiting.END
 
     def advance(self) -> None:
         """Store slabs that are complete; all of them once no frame is taken any more."""
@@ -117,7 +118,7 @@ class OpenMirror:
         if not self.restart_reason:
             self.assembly.advance()
         elif not self._is_at_rest:
-            self._is_at_rest = self.settle()
+            self._is_at_rest = self.settle() is None
 
     def renew_space(self, *, is_final: bool = False) -> None:
         """Announce distances and places that the metadata of later frames show."""
@@ -149,18 +150,18 @@ class OpenMirror:
         if self._synced_chunks != self.assembly.stored_chunks:
             self.sync()
 
-    def settle(self) -> bool:
+    def settle(self) -> Waiting | None:
         """Store and announce everything that was taken, as it is."""
         self.workers.check()
-        if not self.assembly.settle():
-            return False
+        if (waiting := self.assembly.settle()) is not None:
+            return waiting
         self.workers.check()
         self.renew_space(is_final=True)
         self.grow()
         self._writer.sync()
-        return True
+        return None
 
-    def finish(self) -> bool:
+    def finish(self) -> Waiting | None:
         """Store everything and announce the final shapes: no frame will come.
 
         Raises CannotResume for frames that do not lie in the order of their values: made again, the mirror has them so.
@@ -173,13 +174,13 @@ class OpenMirror:
         shapes = level_shapes(assembly.grids, sizes, extents.picture.sizes())
         if shapes != self._announced or assembly.stored_chunks or assembly.count:  # else it was finished before
             assembly.end(sizes)
-        if not self.settle():
-            return False
+        if (waiting := self.settle()) is not None:
+            return waiting
         labels = {**self.levels[0].labels, **self.frames.places.labels()}
         ends = zip(self.levels, shapes, strict=True)
         final = [replace(level, shape=shape, labels=labels) for level, shape in ends]
         self._writer.finish([replace(final[0], absent=self.frames.absent(final[0].shape)), *final[1:]])
-        return True
+        return None
 
     def close(self) -> None:
         """End the threads, drop what is not stored, and return the memory of slabs."""

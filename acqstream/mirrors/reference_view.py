@@ -22,6 +22,7 @@ from acqstream.mirrors.slab_grid import final_sizes, slab_grids
 from acqstream.storage.files.free_space import SpaceBound
 from acqstream.views.base import RowView, ViewSource
 from acqstream.views.checkpoint import integers, items
+from acqstream.views.frame_feed import Waiting
 
 PARTIAL_S = 8.0  # with SETTLE_S, and a second of a server's cache, clients see frames within 12 s
 SETTLE_S = 2.0
@@ -136,31 +137,31 @@ class OpenReferences:
             self._late_s = now_s
             self._pending = size if is_larger else None
 
-    def settle(self) -> bool:
-        """Write all chunks and announce the complete indices; False: call it again."""
+    def settle(self) -> Waiting | None:
+        """Write all chunks and announce the complete indices. If it has to wait, call it again."""
         if not self._write_everything():
-            return False
+            return Waiting.READERS
         if self._ready() > self._announced:
             self._pending = self._ready()
-            return False
+            return Waiting.READERS
         self.renew_space(is_final=True)
         if self._is_unannounced and self._announced:
             self._announce(self._announced)
         self._writer.sync()
-        return True
+        return None
 
-    def finish(self) -> bool:
-        """Write everything and announce the final shape: no frame will come. False: call it again."""
+    def finish(self) -> Waiting | None:
+        """Write everything and announce the final shape: no frame will come. If it has to wait, call it again."""
         if self._is_complete:
-            return True
+            return None
         if not self._write_everything() or time.monotonic() < self._settled_s:
-            return False
+            return Waiting.READERS
         self.renew_space(is_final=True)
         self._writer.sync()
         self._announce(self._final_shape(), complete=True)
         self._writer.sync()
         self._is_complete = True
-        return True
+        return None
 
     def _write_everything(self) -> bool:
         if self._pending is not None:
@@ -317,7 +318,7 @@ class ReferenceView(RowView):
         del row
         return self._mirror is not None and not self._mirror.is_full
 
-    def make_ready(self, row: int) -> bool:
+    def make_ready(self, row: int) -> None:
         """Raises ConfigError, DatasetError, StorageError."""
         if self._mirror is None:
             plan = plan_references(self._source, row)
@@ -325,7 +326,6 @@ class ReferenceView(RowView):
             self._begin(plan, 0, [])
         elif self._mirror.is_full:
             self._mirror.relieve()
-        return True
 
     def take_rows(self, cursor: int, count: int) -> int:
         assert self._mirror is not None
@@ -340,10 +340,10 @@ class ReferenceView(RowView):
             self._shown_s = now_s
             self._mirror.show_space()
 
-    def settle(self) -> bool:
-        return self._mirror is None or self._mirror.settle()
+    def settle(self) -> Waiting | None:
+        return None if self._mirror is None else self._mirror.settle()
 
-    def finish(self) -> bool:
+    def finish(self) -> Waiting | None:
         if self._mirror is None or not self._source.reader.complete:
             return self.settle()
         return self._mirror.finish()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.storage.files.disk import Disk
-from acqstream.views.frame_feed import Lease
+from acqstream.views.frame_feed import Lease, Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +79,10 @@ class View(ABC):
         del row
         return True
 
-    def make_ready(self, row: int) -> bool:
-        """Prepare for the frame in this row; False if that takes a while: it is called again. Uses the disk."""
+    def make_ready(self, row: int) -> Waiting | None:
+        """Prepare for the frame in this row; if it has to wait, it is called again. Uses the disk."""
         del row
-        return True
+        return None
 
     @abstractmethod
     def take(self, lease: Lease) -> Any:
@@ -106,7 +106,7 @@ class View(ABC):
     def restart_reason(self) -> str:
         """Why it takes no more frames, and is rebuilt when the log is no longer written; else empty.
 
-        Then `make_ready` returns False, and raises CannotResume once the log is no longer written.
+        Then `make_ready` waits for the end, and raises CannotResume once the log is no longer written.
         """
         return ""
 
@@ -128,13 +128,13 @@ class View(ABC):
     def work(self, now_s: float, *, is_idle: bool) -> None:  # noqa: B027
         """Write what is due. is_idle: all published frames are taken. Uses the disk."""
 
-    def settle(self) -> bool:
-        """Write all frames taken, as they are; False if that takes a while: it is called again. Uses the disk."""
-        return True
+    def settle(self) -> Waiting | None:
+        """Write all frames taken, as they are; if it has to wait, it is called again. Uses the disk."""
+        return None
 
-    def finish(self) -> bool:
+    def finish(self) -> Waiting | None:
         """Write the remainder: all frames are taken, and for now none will come. As `settle`."""
-        return True
+        return None
 
     @abstractmethod
     def save(self) -> dict[str, Any]:
@@ -176,10 +176,10 @@ class RangeView(View):
     """A view that can take many frames at once, by processes of its own."""
 
     @abstractmethod
-    def take_range(self, cursor: int, count: int) -> int | None:
+    def take_range(self, cursor: int, count: int) -> int | Waiting | None:
         """Take all frames from `cursor` up to `count`, and return the new cursor. Uses the disk.
 
-        The old cursor: this takes a while and is called again. None: the frames have to come one by one.
+        If it has to wait, it is called again. None: the frames have to come one by one.
         """
 
     @property

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,20 @@ from acqstream.formats.ndtiff.pixels import StoredFrame
 from acqstream.formats.ndtiff.read_ahead import piece_memory
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.log.recent_frames import RecentGroups, place_key
+
+
+class Waiting(Enum):
+    """What a view waits for before it can go on. None in its place: it goes on, or has done all."""
+
+    FRAMES = "frames"
+    LOG = "the log: it has a backlog, so the disk must not be used"
+    READING = "frames that are being read from the stack"
+    SLABS = "chunks that are being stored, for their memory"
+    PICTURE = "the size of the picture"
+    PROCESSES = "the processes that make it"
+    READERS = "readers that may still use what was announced before"
+    END = "the end of the run: then it is made again"
+
 
 SHARE = 0.05  # of the time, while there is a backlog
 BURST_S = 0.5  # at once, after it was not used for BURST_S / SHARE seconds; a read takes twice its time beside the log
@@ -110,15 +125,13 @@ class _Stream:
 class FrameFeed:
     """The frames of one dataset for one view. Used by one thread; others read ahead in the stack.
 
-    allowance limits disk reads. is_held: the last `take` returned nothing because the disk may not be read; is_reading:
-    because it is being read.
+    allowance limits disk reads.
     """
 
     def __init__(
         self, reader: NDTiffReader, recent: RecentGroups | None = None, *, allowance: DiskAllowance | None = None
     ) -> None:
         self.reader = reader
-        self.is_held = self.is_reading = False
         self._recent = recent
         self._allowance = allowance or DiskAllowance()
         self._numbers: dict[str, int] = {}
@@ -170,17 +183,16 @@ class FrameFeed:
             digested_bytes += size
         return digested_bytes > 0
 
-    def take(self, cursor: int, limit_bytes: int) -> Sequence[Lease]:
-        """Return the frames from row `cursor` on, about limit_bytes of pixels; empty if none can be had now.
+    def take(self, cursor: int, limit_bytes: int) -> Sequence[Lease] | Waiting:
+        """Return the frames from row `cursor` on, about limit_bytes of pixels; or why none can be had now.
 
         Never waits for frames. Raises DatasetError where the dataset is damaged, StorageError where it cannot be read.
         """
-        self.is_held = self.is_reading = False
         end = min(len(self.reader), cursor + MAX_FRAMES) if self.has(cursor) else cursor
         self._forget_before(cursor)
         leases = self._from_memory(self._recent, cursor, end, limit_bytes) if self._recent is not None else []
         if leases or cursor >= end:
-            return leases
+            return leases or Waiting.FRAMES
         if self._beside is not None or not self._allowance.is_free():
             return self._beside_memory(cursor, end, limit_bytes)
         return self._from_stack(cursor, end, limit_bytes)
@@ -235,24 +247,21 @@ class FrameFeed:
                 total += pixels.nbytes
         return leases
 
-    def _beside_memory(self, cursor: int, end: int, limit_bytes: int) -> list[Lease]:
-        """Read in another thread, and return nothing until it is done: frames in memory do not wait for a slow disk."""
+    def _beside_memory(self, cursor: int, end: int, limit_bytes: int) -> list[Lease] | Waiting:
+        """Read in another thread; no frame until it is done: frames in memory do not wait for a slow disk."""
         if self._beside is None:
             if not self._allowance.has_some():
-                self.is_held = True
-                return []
+                return Waiting.LOG
             self._stop_stream()
             max_frames = max(1, limit_bytes // self.reader.stored_frame(cursor)[1].payload_bytes)
             rows = np.arange(cursor, min(self._next_in_memory(cursor + 1, end), cursor + max_frames))
             self._beside = self._thread.submit(self._read, rows)
         if not (self._beside.done() or self._allowance.is_free()):
-            self.is_reading = True
-            return []
+            return Waiting.READING
         beside, self._beside = self._beside, None
         read = [Lease(row, _fixed(pixels)) for row, pixels in beside.result() if row >= cursor]
         # Memory may have had frames after all while they were read: the rest goes on at this row, or is read again.
-        self.is_reading = not read or read[0].row != cursor
-        return [] if self.is_reading else read
+        return read if read and read[0].row == cursor else Waiting.READING
 
     def _read(self, rows: NDArray[np.int64]) -> list[tuple[int, NDArray[Any]]]:
         with self._allowance.using():

@@ -148,7 +148,7 @@ class PyramidView(DigestingView):
         if self._space is not None:
             self._space.require()
 
-    def make_ready(self, row: int) -> bool:
+    def make_ready(self, row: int) -> None:
         self._require_space()
         if self._full is None:
             self._full = self._set_up(row)
@@ -159,7 +159,6 @@ class PyramidView(DigestingView):
             self._tree.grow(leaf)
             self._begin_levels(self._full, row)
         self._tree.make_ready(leaf)
-        return True
 
     def _begin_levels(self, full: FullResolution, end: int) -> None:
         """Add the frames before row `end`: they were all in one place, and no level was made of them."""
@@ -231,13 +230,12 @@ class PyramidView(DigestingView):
         if not is_idle:  # while the next frames are taken
             self._tree.write_complete(PUBLISH_BYTES)
 
-    def finish(self) -> bool:
+    def finish(self) -> None:
         if self._full is not None:
             self._require_space()
             self._tree.settle(float("inf"))
             self._levels.finish()
         self._is_finished = True
-        return True
 
     def save(self) -> dict[str, Any]:
         is_remaking = self._is_remade and not self._is_finished

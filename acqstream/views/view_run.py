@@ -32,7 +32,7 @@ from acqstream.model.view_spec import MAX_REASON_CHARACTERS, MirrorResult, Mirro
 from acqstream.storage.files.disk import Disk, LocalDisk
 from acqstream.views.base import DigestingView, RangeView, RowView, View
 from acqstream.views.checkpoint import view_folder
-from acqstream.views.frame_feed import DiskAllowance, FrameFeed
+from acqstream.views.frame_feed import DiskAllowance, FrameFeed, Waiting
 from acqstream.views.view_folder import Checkpoints, SavedPoint, ViewFolder
 
 
@@ -78,40 +78,40 @@ class ViewProgress:
 class FrameTaker:
     """The cursor of a view and counts of its frames.
 
-    may_read returns whether the disk may be used now; allowance is its use while it may not. After `take`: is_held: the
-    next frame needs the disk, which may not be used; is_waiting: it is being read.
+    may_read returns whether the disk may be used now; allowance is its use while it may not.
     """
 
     def __init__(self, may_read: Callable[[], bool], allowance: DiskAllowance) -> None:
         self.cursor = self.from_memory = self.from_stack = self.overtaken = 0
-        self.is_held = self.is_waiting = False
         self._may_read = may_read
         self._allowance = allowance
 
-    def take(self, view: View, feed: FrameFeed, limit_bytes: int) -> bool:
-        """Take published frames, about limit_bytes of pixels. False if nothing was done."""
-        self.is_held = self.is_waiting = False
+    def take(self, view: View, feed: FrameFeed, limit_bytes: int) -> Waiting | None:
+        """Take published frames, about limit_bytes of pixels. Returns why nothing was done; None if something was."""
         if isinstance(view, RangeView) and self._allowance.is_free():
             cursor = view.take_range(self.cursor, len(feed.reader))
+            if isinstance(cursor, Waiting):
+                return cursor
             if cursor is not None:
                 self.from_stack, self.cursor = self.from_stack + cursor - self.cursor, cursor
-                self.is_waiting = cursor < len(feed.reader)
-                return False
-        is_ready = feed.has(self.cursor) and self._make_ready(view, self.cursor)
+                return Waiting.FRAMES
+        waiting = self._make_ready(view, self.cursor) if feed.has(self.cursor) else Waiting.FRAMES
         if isinstance(view, DigestingView):
             has_digested = feed.look_ahead(view.digest, view.max_digests, limit_bytes)
         else:  # no digest is made, but the feed notes the frames in memory: has_news then reports later ones only
             has_digested = feed.look_ahead(lambda _: None, 0, limit_bytes)
-        if isinstance(view, RowView):
-            return is_ready and self._take_rows(view, feed)
-        return (is_ready and self._take_published(view, feed, limit_bytes)) or has_digested
+        if waiting is None and isinstance(view, RowView):
+            self.cursor = view.take_rows(self.cursor, len(feed.reader))
+        elif waiting is None:
+            waiting = self._take_published(view, feed, limit_bytes)
+        return None if has_digested else waiting
 
-    def _take_published(self, view: View, feed: FrameFeed, limit_bytes: int) -> bool:
+    def _take_published(self, view: View, feed: FrameFeed, limit_bytes: int) -> Waiting | None:
         leases = feed.take(self.cursor, limit_bytes)
-        self.is_held, self.is_waiting = feed.is_held, feed.is_reading
+        if isinstance(leases, Waiting):
+            return leases
         for lease in leases:
-            if lease is not leases[0] and not self._make_ready(view, lease.row):
-                self.is_held = self.is_waiting = False
+            if lease is not leases[0] and self._make_ready(view, lease.row) is not None:
                 break
             contribution = view.take(lease)
             if not lease.is_intact():
@@ -123,24 +123,17 @@ class FrameTaker:
                 self.from_memory += 1
             else:
                 self.from_stack += 1
-        return bool(leases)
+        return None
 
-    def _take_rows(self, view: RowView, feed: FrameFeed) -> bool:
-        self.cursor = view.take_rows(self.cursor, len(feed.reader))
-        return True
-
-    def _make_ready(self, view: View, row: int) -> bool:
-        """Prepare the view for this frame. False if it must wait, with the cause in is_held or is_waiting."""
+    def _make_ready(self, view: View, row: int) -> Waiting | None:
+        """Prepare the view for this frame."""
         if view.is_ready(row):
-            return True
+            return None
         is_near = isinstance(view, DigestingView) and view.is_nearly_ready(row) and self._allowance.has_some()
         if not (is_near or self._may_read()):
-            self.is_held = True
-            return False
+            return Waiting.LOG
         with self._allowance.using():
-            is_ready = view.make_ready(row)
-        self.is_waiting = not is_ready
-        return is_ready
+            return view.make_ready(row)
 
 
 STEP_BYTES = 16 * 2**20  # of pixels, in one step
@@ -328,25 +321,25 @@ class ViewRun:
             return early_s
         self._checkpoints.note()
         taker = self._taker
-        was_busy = taker.take(self.view, feed, STEP_BYTES)
+        waiting = taker.take(self.view, feed, STEP_BYTES)
         if self._may_read():
-            self.view.work(now_s, is_idle=not (was_busy or taker.is_held or taker.is_waiting))
+            self.view.work(now_s, is_idle=waiting is Waiting.FRAMES)
         if self._full_disk is not None:
             self.reason, self._full_disk = "", None
         if self.view.restart_reason:
             return self._await_end(feed, self.view.restart_reason)
-        if was_busy or taker.is_waiting:
-            self._polling.note_news(now_s)
-            self._go_on(ViewState.RUNNING, now_s)
-            return 0.0 if was_busy else HELD_POLL_S
-        if taker.is_held:
+        if waiting is Waiting.LOG:
             self.state = ViewState.HELD
             return HELD_POLL_S
+        if waiting is not Waiting.FRAMES:
+            self._polling.note_news(now_s)
+            self._go_on(ViewState.RUNNING, now_s)
+            return 0.0 if waiting is None else HELD_POLL_S
         if feed.reader.writing or not self._may_read():
             self._go_on(ViewState.WAITING, now_s)
             return self._polling.wait_s(now_s)
         self._checkpoints.note(waits=True)  # else its error could come after the end was announced
-        if not self.view.finish():
+        if self.view.finish() is not None:
             self._go_on(ViewState.RUNNING, now_s)
             return HELD_POLL_S
         is_complete = feed.reader.complete
@@ -370,7 +363,7 @@ class ViewRun:
 
     def settle(self) -> None:
         """Write all frames taken so far, for a caller that waits for no more. Raises as `step`."""
-        while self._feed is not None and not self.view.settle():
+        while self._feed is not None and self.view.settle() is not None:
             time.sleep(HELD_POLL_S)
         self.save()
 

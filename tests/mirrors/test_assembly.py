@@ -85,7 +85,7 @@ def test_a_slab_is_remade_of_one_that_is_still_being_stored(workers: Workers) ->
     assembly = Assembly(grids, writer, frames, workers, SlabBuffers(grids, ">"), slabs=2)
 
     def put(place: tuple[int, int]) -> None:
-        until(lambda: assembly.prepare(place), workers)
+        until(lambda: assembly.prepare(place) is None, workers)
         found = assembly.find(place)
         assert found is not None
         frames.taken[place] = np.full((4, 4), 10 * place[0] + place[1] + 1, np.uint16)
@@ -108,7 +108,7 @@ def test_a_slab_is_remade_of_one_that_is_still_being_stored(workers: Workers) ->
     put((0, 3))
     until(step, workers)
     writer.go.set()
-    until(assembly.settle, workers)
+    until(lambda: assembly.settle() is None, workers)
     whole = writer.chunks[1, (0, 0, 0, 0)]
     assert whole[0, 0].tolist() == [[2, 2], [2, 2]]  # means of 1 and 2, of 3 and 4: halves up
     assert whole[0, 1].tolist() == [[4, 4], [4, 4]]

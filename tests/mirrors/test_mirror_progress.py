@@ -12,6 +12,7 @@ from acqstream.mirrors.mirror_view import MirrorView
 from acqstream.model.view_spec import ViewSpec
 from acqstream.views import view_run
 from acqstream.views.checkpoint import read_checkpoint
+from acqstream.views.frame_feed import Waiting
 from acqstream.views.view_run import ViewRun
 from tests.log.make_frames import start_log
 from tests.mirrors.mirror_cases import PLAIN, check_plain, finish, frames_at, places_of, run_of
@@ -57,7 +58,7 @@ def test_stored_slabs_are_in_the_next_checkpoint_although_no_frame_comes(
     assert before > 5
     with monkeypatch.context() as patched:
         patched.setattr(view_run, "CHECKPOINT_INTERVAL_S", interval_s)
-        patched.setattr(MirrorView, "finish", lambda self: self.settle() and False)  # it never ends: no last save
+        patched.setattr(MirrorView, "finish", lambda self: self.settle() or Waiting.SLABS)  # no last save
         run = run_of(cells, SETTINGS, deaths=deaths)
         run.step()
         until(lambda: run.step() is not None and not run.progress().waiting, "all are stored", every_s=0.0)

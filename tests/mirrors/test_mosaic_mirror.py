@@ -279,7 +279,7 @@ def test_what_is_announced_has_all_its_tiles(tmp_path: Path, name: str, outer: l
             while run.progress().cursor < number:
                 time.sleep(run.step() or 0)
             if number % 3 == 0 and number < len(frames):
-                until(run.view.settle, "all is stored")
+                until(lambda: run.view.settle() is None, "all is stored")
                 seen.add(_check_announced(container_of(tmp_path / "cells", settings), right))
     finish(run)
     assert len(seen) > 1 if len(outer) > 1 else seen == {0}, "it grew by pictures"

@@ -131,7 +131,7 @@ def test_the_picture_grows_with_the_tiles(
         for number in follow(run, log, frames):
             assert run.view.frames_ahead == 0  # type: ignore[attr-defined]
             if number % 5 == 3:
-                until(run.view.settle, "all is stored")
+                until(lambda: run.view.settle() is None, "all is stored")
     finish(run)
     assert (run.reason, run.progress().state) == ("", ViewState.COMPLETE)
     assert run.progress().from_stack == len(frames), "it took each tile once"
@@ -190,7 +190,7 @@ def test_what_is_announced_has_all_its_tiles(
         run = run_of(tmp_path / "cells", settings, settings["format"])
         for number in follow(run, log, frames):
             if number % 3 != 1:
-                until(run.view.settle, "all is stored")
+                until(lambda: run.view.settle() is None, "all is stored")
             for level, right in enumerate(levels):
                 found = array_of(container, level)
                 if found.size:
@@ -210,7 +210,7 @@ def test_a_picture_with_gaps_is_announced_when_the_next_one_comes(tmp_path: Path
     with start_log(tmp_path / "cells", tiles=TILES) as log:
         run = run_of(tmp_path / "cells", settings, "ome-zarr")
         for number in follow(run, log, frames):
-            until(run.view.settle, "all is stored")
+            until(lambda: run.view.settle() is None, "all is stored")
             complete = (number - 1) // len(SCANS["ragged"])
             found = array_of(container_of(tmp_path / "cells", settings))
             if complete:
@@ -278,7 +278,7 @@ def test_a_declared_side_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.Monk
     with start_log(tmp_path / "cells", tiles=TILES, axes=planned) as log:
         run = run_of(tmp_path / "cells", settings, settings["format"])
         for _ in follow(run, log, frames):
-            until(run.view.settle, "all is stored")
+            until(lambda: run.view.settle() is None, "all is stored")
             if name != "n5":
                 found = array_of(container_of(tmp_path / "cells", settings))
                 if found.size:
@@ -302,7 +302,7 @@ def test_it_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: st
         for _ in follow(run, log, frames[:taken]):
             pass
         if taken % 2:
-            until(run.view.settle, "all is stored")
+            until(lambda: run.view.settle() is None, "all is stored")
         run.save()
         run.close()
         for frame in frames[taken:]:

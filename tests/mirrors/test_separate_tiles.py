@@ -230,7 +230,7 @@ def test_images_appear_row_by_row_while_the_run_goes_on(tmp_path: Path, name: st
             assert log.wait_for_published(number)
             while run.progress().cursor < number:
                 time.sleep(run.step() or 0)
-            until(run.view.settle, "all is stored")
+            until(lambda: run.view.settle() is None, "all is stored")
             sizes.append(_check_announced(container_of(tmp_path / "cells", name), frames, is_checked=name != "n5"))
     finish(run)
     assert sizes == sorted(sizes)

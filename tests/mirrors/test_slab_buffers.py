@@ -121,7 +121,7 @@ def assembly_of(
 
 def put(assembly: Assembly, number: int, shape: tuple[int, int] = (4, 6)) -> bool:
     """Take a frame if there is memory for it."""
-    if not assembly.prepare((number,)):
+    if assembly.prepare((number,)) is not None:
         assembly.advance()
         return False
     found = assembly.find((number,))
@@ -153,7 +153,7 @@ def test_a_mirror_that_is_behind_takes_no_more_memory(ahead: int, fresh: list[in
         disk.is_free = True
         for number in range(taken, N_SLABS):
             until(partial(put, assembly, number))
-        until(assembly.settle)
+        until(lambda: assembly.settle() is None)
         assert assembly.peak_slabs <= N_THREADS + 2
         assert len(fresh) <= N_THREADS + 3
         check(sink)
@@ -221,7 +221,7 @@ def test_a_lower_level_waits_for_its_slab_that_is_leaving_also_while_threads_res
         assert len(fresh) == 2  # one slab of each level
         go.set()
         until(partial(put, assembly, 2))
-        until(assembly.settle)
+        until(lambda: assembly.settle() is None)
         assert assembly.stored_chunks == 6
     finally:
         go.set()
@@ -248,7 +248,7 @@ def test_slabs_that_are_still_filled_get_memory_as_before(fresh: list[int]) -> N
         assert len(fresh) == assembly.peak_slabs == N_SLABS
         disk.is_free = True
         assert all(put(assembly, 2 * number + 1) for number in range(N_SLABS))
-        until(assembly.settle)
+        until(lambda: assembly.settle() is None)
         assert len(fresh) == N_SLABS
         check(sink)
 

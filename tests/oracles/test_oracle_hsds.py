@@ -111,7 +111,7 @@ def test_h5pyd_sees_a_mirror_grow_and_never_a_part_of_a_chunk(tmp_path, settings
                 while run.progress().cursor < number:
                     time.sleep(run.step() or 0)
                 # All is stored as it is: chunks with some of their planes are rewritten later.
-                until(run.view.settle, "all is stored")
+                until(lambda: run.view.settle() is None, "all is stored")
                 if number == 1:
                     server = stack.enter_context(HsdsServer(container, "acqstream"))
                 check_part(server, right)

@@ -137,9 +137,8 @@ def test_the_end_of_the_run_is_not_announced_before(tmp_path: Path, monkeypatch:
     finished: list[bool] = []
     with live_run(tmp_path / "cells", monkeypatch) as (source, run, view):
 
-        def finish(own: Slow) -> bool:
+        def finish(own: Slow) -> None:
             finished.append(own.go.is_set())
-            return True
 
         monkeypatch.setattr(Slow, "finish", finish)
         source.log.close()

@@ -23,7 +23,7 @@ from acqstream.storage.files import read_file
 from acqstream.storage.files.read_file import BlockFile
 from acqstream.storage.page_memory import PageMemory
 from acqstream.views import frame_feed
-from acqstream.views.frame_feed import DiskAllowance, FrameFeed
+from acqstream.views.frame_feed import DiskAllowance, FrameFeed, Lease, Waiting
 from tests.log.make_frames import (
     LEAST_LIMIT_BYTES,
     MIB,
@@ -37,6 +37,13 @@ from tests.log.make_frames import (
 from tests.storage.scripted_disk import ScriptedDisk
 from tests.views.shared_log import source_of
 from tests.waiting import until
+
+
+def take(feed: FrameFeed, cursor: int, limit_bytes: int) -> Sequence[Lease]:
+    """No frames while the feed waits for something."""
+    found = feed.take(cursor, limit_bytes)
+    return () if isinstance(found, Waiting) else found
+
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ndtiff"
 WHOLE = ["java_rgb", "java_rollover", "java_uint8_odd", "py_rollover", "py_string_axes", "real_v2_flat", "torn_index"]
@@ -52,7 +59,7 @@ KINDS: dict[str, list[Frame]] = {
 def take_all(feed: FrameFeed, cursor: int = 0, limit_bytes: int = MIB) -> tuple[list[NDArray[Any]], int]:
     """Copies of all frames from `cursor` on, and how many came from memory."""
     images, from_memory = [], 0
-    while leases := feed.take(cursor, limit_bytes):
+    while leases := take(feed, cursor, limit_bytes):
         for lease in leases:
             assert lease.row == cursor
             images.append(lease.pixels.copy())
@@ -107,8 +114,7 @@ def test_a_growing_dataset_is_followed(tmp_path: Path) -> None:
         source.put(frames[:30])
         feed = source.feed()
         assert len(take_all(feed)[0]) == 30
-        assert feed.take(30, MIB) == []
-        assert not feed.is_held
+        assert feed.take(30, MIB) is Waiting.FRAMES
         source.put(frames[30:])
         check(take_all(feed, 30)[0], frames[30:])
 
@@ -127,12 +133,12 @@ def test_frames_that_were_not_used_are_not_read_again(tmp_path: Path, monkeypatc
         source.put(frames)
         feed = source.feed(from_memory=False)
         images: list[NDArray[Any]] = []
-        while leases := feed.take(len(images), 2 * MIB):  # of which only the first is used
+        while leases := take(feed, len(images), 2 * MIB):  # of which only the first is used
             assert [lease.row for lease in leases] == list(range(len(images), min(12, len(images) + 4)))
             images.append(leases[0].pixels.copy())
         check(images, frames)
-        assert [lease.row for lease in feed.take(3, 1)] == [3]
-        assert [lease.row for lease in feed.take(9, 1)] == [9]
+        assert [lease.row for lease in take(feed, 3, 1)] == [3]
+        assert [lease.row for lease in take(feed, 9, 1)] == [9]
     assert runs == [list(range(12)), list(range(3, 12)), list(range(9, 12))]
 
 
@@ -141,12 +147,12 @@ def test_a_lease_that_was_overtaken_is_taken_again_from_the_stack(tmp_path: Path
     with source_of(tmp_path / "cells") as source:
         source.put(frames[:20])
         feed = source.feed()
-        lease = feed.take(3, 1)[0]
+        lease = take(feed, 3, 1)[0]
         assert lease.is_from_memory
         assert lease.is_intact()
         source.put(frames[20:])
         assert not lease.is_intact()
-        again = feed.take(3, 1)[0]
+        again = take(feed, 3, 1)[0]
         assert not again.is_from_memory
         assert np.array_equal(again.pixels, frames[3].image)
 
@@ -156,7 +162,7 @@ def test_nothing_is_in_memory_once_the_log_has_ended(tmp_path: Path) -> None:
     with source_of(tmp_path / "cells") as source:
         source.put(frames)
         feed = source.feed()
-        lease = feed.take(0, 1)[0]
+        lease = take(feed, 0, 1)[0]
         source.log.close()
         source.table.end()
         assert not lease.is_intact()
@@ -171,10 +177,8 @@ def test_no_disk_reads_while_the_log_has_a_backlog(tmp_path: Path) -> None:
     with source_of(tmp_path / "cells") as source:
         source.put(frames)
         feed = source.feed(may_read=lambda: is_free)
-        assert feed.take(0, MIB) == []
-        assert feed.is_held
-        assert feed.take(59, MIB)  # from memory: no disk
-        assert not feed.is_held
+        assert feed.take(0, MIB) is Waiting.LOG
+        assert take(feed, 59, MIB)  # from memory: no disk
         is_free = True
         check(take_all(feed)[0], frames)
 
@@ -185,8 +189,8 @@ def test_a_take_stops_at_its_limit(tmp_path: Path) -> None:
         source.put(frames)
         frame_bytes = frames[0].image.nbytes
         for feed in (source.feed(), source.feed(from_memory=False)):
-            assert 1 <= len(feed.take(0, 1)) <= 2
-            assert 8 <= len(feed.take(0, 10 * frame_bytes)) <= 11
+            assert 1 <= len(take(feed, 0, 1)) <= 2
+            assert 8 <= len(take(feed, 0, 10 * frame_bytes)) <= 11
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -206,10 +210,10 @@ def test_a_frame_that_is_cut_off_is_an_error_and_those_before_it_are_not(tmp_pat
     with stack.open("r+b") as file:
         file.truncate(stack.stat().st_size - 700_000)
     feed = FrameFeed(open_readers(tmp_path / "cells")[0])
-    leases = feed.take(0, 100 * MIB)
+    leases = take(feed, 0, 100 * MIB)
     check([lease.pixels for lease in leases], frames[:3])
     with pytest.raises(CorruptDataset, match="beyond the end of the file"):
-        feed.take(3, MIB)
+        take(feed, 3, MIB)
     feed.reader.close()
 
 
@@ -250,14 +254,14 @@ def test_frames_are_digested_before_they_are_published(tmp_path: Path, adopts: b
         else:
             for frame in frames[1:]:
                 source.log.append(frame.header, frame.image)
-        assert len(feed.take(0, MIB)) == 1
+        assert len(take(feed, 0, MIB)) == 1
         while feed.look_ahead(doubled, 100, MIB):
             pass
-        assert feed.take(1, MIB) == []
+        assert feed.take(1, MIB) is Waiting.FRAMES
         assert source.log.cursors().published == 1
         stall.go.set()
         assert source.log.wait_for_published(12)
-        leases = feed.take(1, 100 * MIB)
+        leases = take(feed, 1, 100 * MIB)
         assert [lease.row for lease in leases] == list(range(1, 12))
         for lease, frame in zip(leases, frames[1:], strict=True):
             assert lease.is_from_memory
@@ -270,7 +274,7 @@ def test_a_frame_that_is_overwritten_while_it_is_digested_is_read_again(tmp_path
     with source_of(tmp_path / "cells", disk=disk) as source:
         source.put(frames[:1])
         feed = source.feed()
-        feed.take(0, MIB)
+        take(feed, 0, MIB)
         stall = disk.stall("fdatasync", part="Stack")
         places = source.adopt(frames[1:])
 
@@ -284,7 +288,7 @@ def test_a_frame_that_is_overwritten_while_it_is_digested_is_read_again(tmp_path
 
         assert feed.look_ahead(digest, 100, 1)
         assert not feed.look_ahead(digest, 100, MIB)
-        leases = feed.take(1, 100 * MIB)
+        leases = take(feed, 1, 100 * MIB)
         assert [lease.digest for lease in leases] == [None, None]
         check([lease.pixels for lease in leases], frames[1:])
 
@@ -294,7 +298,7 @@ def test_no_more_digests_are_kept_than_was_agreed(tmp_path: Path) -> None:
     with source_of(tmp_path / "cells", disk=disk) as source:
         source.put(frames[:1])
         feed = source.feed()
-        feed.take(0, MIB)
+        take(feed, 0, MIB)
         stall = disk.stall("fdatasync", part="Stack")
         source.adopt(frames[1:])
         digested = []
@@ -310,7 +314,7 @@ def test_no_more_digests_are_kept_than_was_agreed(tmp_path: Path) -> None:
         assert source.log.wait_for_published(12)
         images = []
         for row in range(1, 12):
-            lease = feed.take(row, 1)[0]
+            lease = take(feed, row, 1)[0]
             assert lease.digest == (row if row < 4 else None)
             images.append(lease.pixels)
         check(images[3:], frames[4:])
@@ -333,7 +337,7 @@ def test_frames_that_went_to_another_file_are_read_there(tmp_path: Path) -> None
         assert source.log.warnings
         images = []
         for row in range(1, 20):
-            lease = feed.take(row, 1)[0]
+            lease = take(feed, row, 1)[0]
             assert not lease.is_from_memory
             images.append(lease.pixels.copy())
         check(images, frames[1:])
@@ -352,13 +356,11 @@ def test_a_little_is_read_while_the_log_has_a_backlog(tmp_path: Path, monkeypatc
         source.put(frames)
         allowance = DiskAllowance(lambda: True, burst_s=1e-9)
         feed = FrameFeed(source.feed(from_memory=False).reader, allowance=allowance)
-        assert feed.take(0, 1) == []
-        assert feed.is_reading
+        assert feed.take(0, 1) is Waiting.READING
         go.set()
-        (lease,) = until(lambda: feed.take(0, 1), "the frame is read")
+        (lease,) = until(lambda: take(feed, 0, 1), "the frame is read")
         assert np.array_equal(lease.pixels, frames[0].image)
-        assert feed.take(1, 1) == []
-        assert feed.is_held
+        assert feed.take(1, 1) is Waiting.LOG
         feed.close()
 
 
@@ -381,14 +383,13 @@ def test_frames_that_were_read_beside_and_came_from_memory_do_not_come_again(
         assert source.log.wait_for_published(6)
         reader = source.feed().reader
         feed = FrameFeed(reader, source.recent, allowance=DiskAllowance(lambda: True, burst_s=1e9))
-        assert feed.take(0, 2 * frames[0].image.nbytes) == []  # two of them are read
-        assert feed.is_reading
+        assert feed.take(0, 2 * frames[0].image.nbytes) is Waiting.READING  # two of them are read
         lend()
-        images = [feed.take(row, 1)[0].pixels.copy() for row in range(n_passed)]
+        images = [take(feed, row, 1)[0].pixels.copy() for row in range(n_passed)]
         source.table.end()
         go.set()
         while len(images) < 6:
-            leases = until(lambda: feed.take(len(images), 1), "the next frame is read")
+            leases = until(lambda: take(feed, len(images), 1), "the next frame is read")
             assert leases[0].row == len(images)
             images.append(leases[0].pixels.copy())
         check(images, frames)
@@ -411,7 +412,7 @@ def test_frames_are_read_ahead_and_a_jump_is_followed(tmp_path: Path, monkeypatc
     assert reads
     assert all(name.startswith("read-ahead") for name in reads)
     for row in (5, 6, 3, 39, 0):
-        (lease,) = feed.take(row, 1)
+        (lease,) = take(feed, row, 1)
         assert np.array_equal(lease.pixels, frames[row].image)
     feed.close()
     until(lambda: not any(thread.name.startswith("read-ahead") for thread in threading.enumerate()), "they end")
@@ -430,7 +431,7 @@ def test_reads_that_begin_again_use_the_memory_of_those_before(tmp_path: Path, m
     monkeypatch.setattr(read_file, "PageMemory", count)
     feed = FrameFeed(open_readers(tmp_path / "cells")[0])
     for row in (5, 30, 3, 39, 0, 20, 8) * 3:
-        (lease,) = feed.take(row, 1)
+        (lease,) = take(feed, row, 1)
         assert np.array_equal(lease.pixels, frames[row].image)
         del lease
     assert 0 < len(made) <= 6

@@ -21,7 +21,7 @@ from acqstream.storage.files.directory_lock import LOCK_NAME, DirectoryLock
 from acqstream.views import view_run as views
 from acqstream.views.base import View
 from acqstream.views.checkpoint import CHECKPOINT_NAME, read_checkpoint
-from acqstream.views.frame_feed import DiskAllowance, Lease
+from acqstream.views.frame_feed import DiskAllowance, Lease, Waiting
 from acqstream.views.null_view import NullView
 from acqstream.views.view_run import FrameTaker, ViewRun, ViewState
 from tests.log.make_frames import MIB, Frame, frames_of, memory_of, spec_of, start_log, write_log
@@ -308,7 +308,7 @@ def test_a_view_without_digests_notes_unpublished_frames_once(tmp_path: Path, mo
         assert feed.has_news
         monkeypatch.setattr(feed, "has", lambda row: False)
         taker = FrameTaker(lambda: True, DiskAllowance())
-        assert not taker.take(NullView(), feed, MIB)
+        assert taker.take(NullView(), feed, MIB) is Waiting.FRAMES
         assert not feed.has_news
 
 
