@@ -13,7 +13,7 @@ read from the disk later, which costs less than new memory does.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -305,8 +305,8 @@ class Assembly:
         if slab is None and len(slabs) >= self._max_slabs:
             self._free_memory(slabs.values())
             return False
-        if _will_free_one(slabs.values(), self._workers, self._buffers, level, self._is_complete):
-            return False
+        if not self._buffers.has_free(level) and self._n_full(level) > self._buffers.max_full(level):
+            return False  # memory that the system has to clear first costs more than the wait for that of a full slab
         if slab is not None:
             self._buffers.complete(level, slab.buffer, plane)
             return True
@@ -321,6 +321,10 @@ class Assembly:
         # Level 0 and those below count together: memory_need allows slabs of every level at once.
         self.peak_slabs = max(self.peak_slabs, sum(map(len, self._slabs)))
         return True
+
+    def _n_full(self, level: int) -> int:
+        """Slabs that are being stored, or will be as soon as the next level has memory for their means."""
+        return sum(slab.is_leaving or self._is_complete(slab) for slab in self._slabs[level].values())
 
     def _free_memory(self, slabs: Iterable[Slab]) -> None:
         """Have the slab of a level stored that was not used for longest, unless another one is leaving already."""
@@ -383,21 +387,3 @@ class Assembly:
                 self._reduction.reduce(source.buffer, slab.buffer, part)
                 slab.filled |= 1 << part.piece.bit
         self._buffers.give_back(above, spare.buffer)
-
-
-def _will_free_one(
-    slabs: Collection[Slab], workers: Workers, buffers: SlabBuffers, level: int, is_complete: Callable[[Slab], bool]
-) -> bool:
-    """Whether memory of a level will be free before new memory could keep any thread busier. slabs: of this level.
-
-    Memory that the system has to clear first costs more than the wait for one slab that is leaving, in a lower level
-    also for its last chunks: there are few. A complete slab waits for memory of the next level, and so would the new
-    one. What was taken ahead costs nothing: a slab that is filled meanwhile leaves as soon as there are threads for it.
-    """
-    if buffers.has_free(level):
-        return False
-    leaving = sum(slab.is_leaving for slab in slabs)
-    if leaving > workers.thread_count:
-        return True
-    is_soon_free = leaving > 0 and (level > 0 or workers.is_busy)
-    return buffers.needs_fresh(level) and (workers.is_behind or is_soon_free or any(map(is_complete, slabs)))

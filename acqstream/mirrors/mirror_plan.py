@@ -116,6 +116,7 @@ _LONG_COPIES = 5  # of a band of integers of 64 bits: their halves, and the sums
 _SUM_COPIES = 2.5  # of a band of others: sums along the first axis, along all axes, of all planes, and the result
 _TABLE_BYTES = 104  # of the compiled kernels, for an item along an axis: offsets, sums, runs of one item, 16 means
 MIB = 2**20
+FULL_BYTES = 128 * MIB  # of slabs that wait to be stored; more would make no mirror faster
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +240,9 @@ class ChunkPlan:
     layers: int
 
     def buffers(self, found: ChunkFormat[Any], threads: int) -> SlabBuffers:
-        """Memory for the slabs of a mirror of this format: one for each thread, and one that is filled meanwhile."""
-        slabs = min(self.need.slabs, threads + 1)
-        return SlabBuffers(self.grids, found.byte_order, head_bytes=found.head_bytes, slabs=slabs)
+        """Memory for the slabs of a mirror of this format: one is filled while those before are stored."""
+        full = max(1, min(threads, FULL_BYTES // self.grids[0].slab_bytes))
+        return SlabBuffers(self.grids, found.byte_order, head_bytes=found.head_bytes, full=full)
 
 
 def options_of(found: ChunkFormat[Any], settings: Mapping[str, Any], container: Path | None = None) -> Any:

@@ -217,27 +217,26 @@ class Slab:
 class SlabBuffers:
     """Memory of one mirror's slabs, by level: taken once, used again until the mirror is closed. Used by one thread.
 
-    byte_order, head_bytes: see ChunkFormat. slabs: of level 0, so many of which are taken in the background, while the
-    one before is filled. Other memory is taken when it is needed: lower levels have less, and later.
+    byte_order, head_bytes: see ChunkFormat. full: slabs of level 0 that may be stored while one is filled. Their
+    memory is taken in the background, that of lower levels when it is needed: it is less, and comes later.
     """
 
-    def __init__(
-        self, grids: Sequence[SlabGrid], byte_order: ByteOrder, *, head_bytes: int = 0, slabs: int = 1
-    ) -> None:
+    def __init__(self, grids: Sequence[SlabGrid], byte_order: ByteOrder, *, head_bytes: int = 0, full: int = 1) -> None:
         self._grids = grids
         self._byte_order: ByteOrder = byte_order
         self._head_bytes = head_bytes
+        self._full = full
         self._free: list[list[NDArray[np.uint8]]] = [[] for _ in grids]
         layers = grids[0].layers
-        self._ahead = MemoryAhead(self._piece_bytes(0), ahead=layers, max_pieces=slabs * layers)
+        self._ahead = MemoryAhead(self._piece_bytes(0), ahead=layers, max_pieces=(full + 1) * layers)
 
     def has_free(self, level: int) -> bool:
         """Return True if a layer needs no new memory."""
         return bool(self._free[level])
 
-    def needs_fresh(self, level: int) -> bool:
-        """Return True if a layer would have to wait for memory that the system clears first."""
-        return not self._free[level] and (level > 0 or self._ahead.is_spent)
+    def max_full(self, level: int) -> int:
+        """How many full slabs of a level are no reason to wait: none of a lower level, which leave soon."""
+        return 0 if level else self._full
 
     def take(self, level: int, plane: int | None = None) -> SlabBuffer:
         """Return a buffer with memory for the layer of a plane, or for all layers. See `complete`."""

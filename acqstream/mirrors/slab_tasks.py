@@ -23,7 +23,6 @@ from acqstream.mirrors.slab import Slab, SlabBuffer, SlabKey
 from acqstream.mirrors.slab_grid import Piece
 
 HELD_POLL_S = 0.01
-QUEUED_TASKS = 4  # for each thread: more keep no thread busier
 
 
 class Workers:
@@ -60,16 +59,6 @@ class Workers:
     @property
     def thread_count(self) -> int:
         return len(self._threads)
-
-    @property
-    def is_behind(self) -> bool:
-        """True while enough tasks wait to keep all threads busy and the disk may be used."""
-        return len(self._tasks) >= QUEUED_TASKS * len(self._threads) and self._may_use_disk()
-
-    @property
-    def is_busy(self) -> bool:
-        """True while a task waits for each thread and the disk may be used."""
-        return len(self._tasks) >= len(self._threads) and self._may_use_disk()
 
     def check(self) -> None:
         """Raise the error of a task."""

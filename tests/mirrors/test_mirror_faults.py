@@ -18,7 +18,7 @@ from acqstream.errors import StorageError
 from acqstream.mirrors import mirror_view
 from acqstream.mirrors.comparison import compare
 from acqstream.mirrors.mirror_view import MirrorView
-from acqstream.mirrors.slab_tasks import QUEUED_TASKS, Workers
+from acqstream.mirrors.slab_tasks import Workers
 from acqstream.views.view_run import ViewState
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import PLAIN, check_plain, finish, frames_at, places_of, run_of
@@ -111,24 +111,6 @@ def test_the_first_error_of_a_thread_reaches_its_owner() -> None:
     with pytest.raises(RuntimeError, match="a fault"):
         while time.monotonic() < end:
             workers.check()
-    workers.close()
-
-
-def test_workers_are_behind_while_they_have_enough_to_do_and_may_do_it() -> None:
-    go, may_use_disk = threading.Event(), True
-    workers = Workers(2, "test", lambda: may_use_disk)
-    for _ in range(2 + 2 * QUEUED_TASKS):
-        workers.submit(lambda: (go.wait(), None)[1])
-    end = time.monotonic() + 10
-    while len(workers._tasks) > 2 * QUEUED_TASKS:  # two are being done
-        assert time.monotonic() < end
-    assert workers.is_behind
-    may_use_disk = False  # frames are taken into what memory there is, as long as they are in the log's
-    assert not workers.is_behind
-    may_use_disk = True
-    go.set()
-    while workers.is_behind:
-        assert time.monotonic() < end
     workers.close()
 
 

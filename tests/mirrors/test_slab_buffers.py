@@ -105,12 +105,10 @@ class Disk:
 
 
 @contextmanager
-def assembly_of(
-    spec: ArraySpec, disk: Disk, *, slabs: int = N_SLABS, ahead: int = 1
-) -> Iterator[tuple[Assembly, Sink]]:
+def assembly_of(spec: ArraySpec, disk: Disk, *, slabs: int = N_SLABS, full: int = 1) -> Iterator[tuple[Assembly, Sink]]:
     workers, sink = Workers(N_THREADS, "test", disk.may_use), Sink()
     grids = slab_grids([spec])
-    buffers = SlabBuffers(grids, "<", slabs=ahead)
+    buffers = SlabBuffers(grids, "<", full=full)
     assembly = Assembly(grids, sink, Frames(), workers, buffers, slabs=slabs)
     try:
         yield assembly, sink
@@ -134,39 +132,33 @@ def put(assembly: Assembly, number: int, shape: tuple[int, int] = (4, 6)) -> boo
     return True
 
 
-@pytest.mark.parametrize("ahead", [1, N_SLABS])
-def test_a_mirror_that_is_behind_takes_no_more_memory(ahead: int, fresh: list[int]) -> None:
+@pytest.mark.parametrize("full", [1, 3])
+def test_a_mirror_that_is_behind_takes_no_more_memory(full: int, fresh: list[int]) -> None:
     """The disk is the log's: frames wait in the log's memory, or come from the disk later."""
     disk = Disk()
     disk.is_free = False
-    with assembly_of(SPEC, disk, ahead=ahead) as (assembly, sink):
+    with assembly_of(SPEC, disk, full=full) as (assembly, sink):
         taken = 0
         while put(assembly, taken):
             taken += 1
-        assert taken == N_THREADS + 1  # these are leaving
-        most = taken + (ahead > 1)  # one more is taken in the background
-        assert len(fresh) <= most
+        assert taken == full + 1  # these are leaving
+        assert len(fresh) <= taken
         until(lambda: len(disk.waiting) == N_THREADS)
         assembly.advance()
         assert not put(assembly, taken)
-        assert len(fresh) <= most
         disk.is_free = True
         for number in range(taken, N_SLABS):
             until(partial(put, assembly, number))
         until(lambda: assembly.settle() is None)
-        assert assembly.peak_slabs <= N_THREADS + 2
-        assert len(fresh) <= N_THREADS + 3
+        assert len(fresh) == assembly.peak_slabs == full + 1
         check(sink)
 
 
-@pytest.mark.parametrize("ahead", [1, 10])
-@pytest.mark.parametrize(("rows", "is_behind"), [(16, False), (64, True)])
-def test_memory_is_not_cleared_for_a_slab_while_another_one_is_leaving(
-    rows: int, ahead: int, fresh: list[int], *, is_behind: bool
-) -> None:
-    """What was taken in the background costs no time: the next slab is full when this one has left."""
+@pytest.mark.parametrize("full", [1, 2])
+def test_a_slab_is_filled_while_those_before_are_stored(full: int, fresh: list[int]) -> None:
+    """So many: the next one waits for their memory, which costs less than other memory."""
     go = threading.Event()
-    spec = ArraySpec(axes=("time", "y", "x"), shape=(N_SLABS, rows, 8), dtype=U2, chunk_shape=(1, 4, 8))
+    spec = ArraySpec(axes=("time", "y", "x"), shape=(N_SLABS, 16, 8), dtype=U2, chunk_shape=(1, 4, 8))
 
     class SlowSink(Sink):
         def encode(self, level: int, position: Position, chunk: NDArray[Any], present: Any = None) -> Encoded:
@@ -175,14 +167,14 @@ def test_memory_is_not_cleared_for_a_slab_while_another_one_is_leaving(
 
     workers = Workers(N_THREADS, "test", lambda: True)
     grids = slab_grids([spec])
-    assembly = Assembly(grids, SlowSink(), Frames(), workers, SlabBuffers(grids, "<", slabs=ahead), slabs=N_SLABS)
+    assembly = Assembly(grids, SlowSink(), Frames(), workers, SlabBuffers(grids, "<", full=full), slabs=N_SLABS)
     try:
-        assert put(assembly, 0, (rows, 8))  # more chunks than two threads take at a time
-        until(lambda: workers.is_busy and workers.is_behind == is_behind)
-        assert put(assembly, 1, (rows, 8)) == (ahead > 1)
-        assert ahead > 1 or len(fresh) == 1
+        for number in range(full + 1):
+            assert put(assembly, number, (16, 8))
+        assert not any(put(assembly, full + 1, (16, 8)) for _ in range(9))
+        assert len(fresh) <= full + 1
         go.set()
-        until(partial(put, assembly, 2, (rows, 8)))
+        until(partial(put, assembly, full + 1, (16, 8)))
     finally:
         go.set()
         workers.close()
@@ -195,7 +187,7 @@ def has_left(assembly: Assembly) -> bool:
     return assembly.count == 1
 
 
-def test_a_lower_level_waits_for_its_slab_that_is_leaving_also_while_threads_rest(
+def test_a_lower_level_waits_for_its_slab_that_is_leaving(
     fresh: list[int],
 ) -> None:
     """It is small, and leaves soon: no reason for memory that has to be cleared first."""
@@ -215,14 +207,14 @@ def test_a_lower_level_waits_for_its_slab_that_is_leaving_also_while_threads_res
     try:
         assert put(assembly, 0)
         until(lambda: has_left(assembly) and is_held.is_set())
-        assert not workers.is_busy
         assert put(assembly, 1)
-        assert not any(put(assembly, 2) for _ in range(9))  # it would wait behind the one that is complete
-        assert len(fresh) == 2  # one slab of each level
+        assert put(assembly, 2)
+        assert not any(put(assembly, 3) for _ in range(9))  # it would wait behind those that are complete
+        assert len(fresh) == 3  # two slabs of level 0, and one of level 1
         go.set()
-        until(partial(put, assembly, 2))
+        until(partial(put, assembly, 3))
         until(lambda: assembly.settle() is None)
-        assert assembly.stored_chunks == 6
+        assert assembly.stored_chunks == 8
     finally:
         go.set()
         workers.close()
@@ -273,21 +265,31 @@ def test_a_mirror_s_buffers_are_used_again_and_go_back_with_their_last_view(fres
     assert seen() is None
 
 
+@pytest.mark.parametrize(
+    ("side", "dtype", "full"), [(2048, "uint16", 1), (2048, "uint8", 2), (256, "uint16", 3), (4096, "uint16", 1)]
+)
+def test_so_many_slabs_are_stored_at_once_as_128_mib_and_the_threads_hold(side: int, dtype: str, full: int) -> None:
+    found = chunk_format("n5")
+    array = plan_request({**REQUEST, "frame": {"shape": [side, side], "dtype": dtype}})
+    assert array is not None
+    plan = plan_chunks(found, options_of(found, {}), array, {}, Budget.of(4096, threads=3))
+    buffers = plan.buffers(found, 3)
+    assert (buffers.max_full(0), buffers.max_full(1)) == (full, 0)
+
+
 @pytest.mark.parametrize("name", ["n5", "wkw"])
 def test_the_slab_behind_the_one_that_is_filled_is_taken_in_the_background(name: str, fresh: list[int]) -> None:
-    """As many slabs as threads, and one to fill; also behind heads of 16 bytes, and layer by layer."""
+    """As many as may be stored meanwhile, and one to fill; also behind heads of 16 bytes, and layer by layer."""
     found = chunk_format(name)
     array = plan_request(REQUEST)
     assert array is not None
     plan = plan_chunks(found, options_of(found, {}), array, {}, Budget.of(600, threads=3))
-    layers, count = plan.grids[0].layers, min(plan.need.slabs, 4)
-    assert count >= 2
+    layers = plan.grids[0].layers
     buffers, taken = plan.buffers(found, 3), []
+    count = 1 + buffers.max_full(0)
     for number in range(1, count + 1):
-        assert not buffers.needs_fresh(0)
         taken.append(buffers.take(0))
         until(lambda number=number: len(fresh) == min(number + 1, count) * layers)  # type: ignore[misc]
-    assert buffers.needs_fresh(0)
     assert {len(one) for buffer in taken for one in buffer.memory} == {plan.grids[0].layer_bytes}
     buffers.close()
 
