@@ -33,6 +33,7 @@ from acqstream.mirrors.mirror_container import (
     write_note,
 )
 from acqstream.mirrors.mirror_plan import Budget, ChunkPlan, options_of, plan_spec_chunks
+from acqstream.mirrors.slab import SlabBuffers
 from acqstream.mirrors.slab_grid import empty_levels
 from acqstream.mirrors.slab_tasks import Workers
 from acqstream.model.axes import PICTURE_AXES, stored_axis_order
@@ -217,7 +218,12 @@ def _store(
     grid = chunk_plan.grids[0]
     workers = Workers(n_threads, f"copy-{target.name}", lambda: True)
     try:
-        buffers = chunk_plan.buffers(target, n_threads)
+        buffers = SlabBuffers(
+            chunk_plan.grids,
+            target.byte_order,
+            head_bytes=target.head_bytes,
+            full=chunk_plan.full_slabs(n_threads),
+        )
         assembly = Assembly(chunk_plan.grids, writer, planes, workers, buffers, slabs=chunk_plan.need.slabs)
         sizes = [grid.spec.shape[axis] for axis in grid.outer]
         assembly.extents.frame_extent = sizes

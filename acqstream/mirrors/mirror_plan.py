@@ -23,7 +23,6 @@ from acqstream.frames.frame_description import ArraySpace
 from acqstream.frames.frame_indices import FramePlaces
 from acqstream.grid.block_sizes import BAND_BYTES
 from acqstream.mirrors.open_shards import OPEN_SHARDS_BYTES
-from acqstream.mirrors.slab import SlabBuffers
 from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
 from acqstream.model.axes import PICTURE_AXES, Z, declared_names
 from acqstream.storage.stores.data_path import place_of
@@ -239,10 +238,9 @@ class ChunkPlan:
     fills_shards: bool
     layers: int
 
-    def buffers(self, found: ChunkFormat[Any], threads: int) -> SlabBuffers:
-        """Memory for the slabs of a mirror of this format: one is filled while those before are stored."""
-        full = max(1, min(threads, FULL_BYTES // self.grids[0].slab_bytes))
-        return SlabBuffers(self.grids, found.byte_order, head_bytes=found.head_bytes, full=full)
+    def full_slabs(self, threads: int) -> int:
+        """How many slabs of level 0 may be stored while another one is filled: see SlabBuffers."""
+        return max(1, min(threads, FULL_BYTES // self.grids[0].slab_bytes))
 
 
 def options_of(found: ChunkFormat[Any], settings: Mapping[str, Any], container: Path | None = None) -> Any:

@@ -22,6 +22,7 @@ from acqstream.mirrors.assembly import Assembly, SavedMirror, SavedTasks
 from acqstream.mirrors.mirror_container import open_publisher
 from acqstream.mirrors.mirror_plan import Budget, MirrorSpace, options_of, plan_chunks
 from acqstream.mirrors.mirror_writer import OpenMirror
+from acqstream.mirrors.slab import SlabBuffers
 from acqstream.mirrors.slab_grid import SlabGrid, empty_levels, growing_axis
 from acqstream.mirrors.slab_tasks import Workers
 from acqstream.mirrors.task_runner import TaskRunner, is_stopped
@@ -124,7 +125,12 @@ def _make(part: MirrorTask, found: ChunkFormat[Any], reader: NDTiffReader) -> Ta
     )
     workers = Workers(job.budget.threads, f"mirror-{found.name}", lambda: True)
     try:
-        buffers = chunk_plan.buffers(found, job.budget.threads)
+        buffers = SlabBuffers(
+            chunk_plan.grids,
+            found.byte_order,
+            head_bytes=found.head_bytes,
+            full=chunk_plan.full_slabs(job.budget.threads),
+        )
         assembly = Assembly(chunk_plan.grids, writer, frames, workers, buffers, slabs=chunk_plan.need.slabs)
         assembly.extents.frame_extent = list(job.extents)
         assembly.restore(SavedMirror(unstored=tuple((0, key) for key in part.keys)))

@@ -19,6 +19,7 @@ from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.level_extents import Growth, GrowthRule, PictureAtEnd
 from acqstream.mirrors.mirror_container import existing_shapes, open_publisher
 from acqstream.mirrors.mirror_plan import Budget, ChunkPlan, MirrorSpace
+from acqstream.mirrors.slab import SlabBuffers
 from acqstream.mirrors.slab_grid import empty_levels, final_sizes, growing_axis, level_shapes
 from acqstream.mirrors.slab_tasks import Workers
 from acqstream.storage.files.free_space import SpaceBound
@@ -83,7 +84,12 @@ class OpenMirror:
             self._writer,
             self.frames,
             self.workers,
-            chunk_plan.buffers(chunk_format, budget.threads),
+            SlabBuffers(
+                chunk_plan.grids,
+                chunk_format.byte_order,
+                head_bytes=chunk_format.head_bytes,
+                full=chunk_plan.full_slabs(budget.threads),
+            ),
             slabs=chunk_plan.need.slabs,
             growth=None if axis is None else _growth(chunk_plan, axis, self._announced, mosaic),
         )

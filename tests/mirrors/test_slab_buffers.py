@@ -273,7 +273,8 @@ def test_so_many_slabs_are_stored_at_once_as_128_mib_and_the_threads_hold(side: 
     array = plan_request({**REQUEST, "frame": {"shape": [side, side], "dtype": dtype}})
     assert array is not None
     plan = plan_chunks(found, options_of(found, {}), array, {}, Budget.of(4096, threads=3))
-    buffers = plan.buffers(found, 3)
+    assert plan.full_slabs(3) == full
+    buffers = SlabBuffers(plan.grids, "<", full=full)
     assert (buffers.max_full(0), buffers.max_full(1)) == (full, 0)
 
 
@@ -285,7 +286,8 @@ def test_the_slab_behind_the_one_that_is_filled_is_taken_in_the_background(name:
     assert array is not None
     plan = plan_chunks(found, options_of(found, {}), array, {}, Budget.of(600, threads=3))
     layers = plan.grids[0].layers
-    buffers, taken = plan.buffers(found, 3), []
+    buffers = SlabBuffers(plan.grids, "<", head_bytes=found.head_bytes, full=plan.full_slabs(3))
+    taken = []
     count = 1 + buffers.max_full(0)
     for number in range(1, count + 1):
         taken.append(buffers.take(0))
