@@ -304,7 +304,7 @@ def mirror_array(
     from acqstream.mirrors.array_copy import compare_copy, copy_array
     from acqstream.mirrors.comparison import LOSSY_TEXT
     from acqstream.mirrors.mirror_plan import Budget, options_of
-    from acqstream.storage.stores.data_path import place_of
+    from acqstream.storage.stores.data_path import data_path_of
 
     settings = spec.mirror_settings
     name = str(settings["format"])
@@ -322,7 +322,7 @@ def mirror_array(
     if "tiles" in settings:
         raise typer.BadParameter("an array is copied as it is stored; tiles are those of frames", param_hint="--tiles")
     container = out or container_beside(path, source_format, target)
-    if container.resolve() == source_format.folder(place_of(path)).path.resolve():
+    if container.resolve() == source_format.folder(data_path_of(path)).path.resolve():
         raise typer.BadParameter(f"{container} is the source itself: name another folder", param_hint="OUT")
     budget = Budget.of(memory_mb)
     with progress_bar() as bar:
@@ -363,9 +363,9 @@ def mirror_array(
 
 def container_beside(path: Path, source_format: ChunkFormat[Any], target: ChunkFormat[Any]) -> Path:
     """The folder of a copy: cells.n5 becomes cells.wkw."""
-    from acqstream.storage.stores.data_path import place_of
+    from acqstream.storage.stores.data_path import data_path_of
 
-    source = source_format.folder(place_of(path)).path.absolute()
+    source = source_format.folder(data_path_of(path)).path.absolute()
     stem = source.name.removesuffix(source_format.suffix)
     middle = f".{source_format.name}" if source_format.suffix == target.suffix else ""
     return source.with_name(f"{stem}{middle}{target.suffix}")

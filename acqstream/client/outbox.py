@@ -358,7 +358,7 @@ def _round_up(size: int, step: int) -> int:
     return -(-size // step) * step
 
 
-class _Released(NamedTuple):
+class _FrameSpan(NamedTuple):
     """A frame that still lies at start .. end - 1. number_end is one more than its number."""
 
     number_end: int
@@ -375,7 +375,7 @@ class FrameClaims:
 
     def __init__(self, words: memoryview | None = None) -> None:
         self._words = words
-        self.released: deque[_Released] = deque()
+        self.released: deque[_FrameSpan] = deque()
 
     def close(self) -> None:
         """Let the memory go: the run has ended, and no frame is put after this."""
@@ -387,7 +387,7 @@ class FrameClaims:
         if words is None:
             return
         if frame_bytes >= LARGE_FRAME_BYTES:
-            self.released.append(_Released(number_end, start, start + count * frame_bytes))
+            self.released.append(_FrameSpan(number_end, start, start + count * frame_bytes))
         else:
             words[1] = number_end  # the daemon has copied these, and views read the copy
 

@@ -72,7 +72,7 @@ class ChildSupervisor(Generic[_Child]):
     def pid(self) -> int | None:
         return None if self.process is None else self.process.pid
 
-    def look_after(self, now_s: float) -> None:
+    def tick(self, now_s: float) -> None:
         """Start the child, and again when it has died. Raises nothing."""
         if not self._is_wanted or now_s < self._look_at_s:
             return

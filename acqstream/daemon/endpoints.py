@@ -109,7 +109,7 @@ class Endpoints:
         own = name.stem if name.parent == runtime else os.getpid()
         return runtime / f"{port if port.isdigit() else own}{suffix}"
 
-    def look_after(self, shutdown_file: ShutdownFile, now_s: float) -> None:
+    def tick(self, shutdown_file: ShutdownFile, now_s: float) -> None:
         """Make the runtime folder and what is in it again if it was removed or renamed. Connected clients stay."""
         if now_s - self._looked_at_s < LOOK_INTERVAL_S:
             return

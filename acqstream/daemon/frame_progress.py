@@ -101,7 +101,7 @@ class FrameProgress:
         self._opened_at_s = self._frame_at_s = now_s
         self._is_open = True
 
-    def look(self, now_s: float) -> None:
+    def tick(self, now_s: float) -> None:
         """Take the log's counts over."""
         metrics = self._log.metrics
         published, durable = metrics.stored_frames, metrics.durable_frames

@@ -116,14 +116,14 @@ class DiskSpace:
 
     def start(self) -> None:
         """Measure once, then start the thread."""
-        self.look()
+        self.measure()
         self._thread.start()
 
     def _watch(self) -> None:
         while not self._ended.wait(LOOK_INTERVAL_S):
-            self.look()
+            self.measure()
 
-    def look(self) -> None:
+    def measure(self) -> None:
         """Update free_bytes and level."""
         try:
             free = self._disk.free_bytes(self._path)

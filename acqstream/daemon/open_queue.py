@@ -99,9 +99,9 @@ class OpenQueue:
         last.followers.append(handle)
         return True
 
-    def look_after(self, now_s: float) -> None:
+    def tick(self, now_s: float) -> None:
         """Answer the request that the thread is done with, and begin the next. When stopping, refuse all."""
-        self._preparations.look_after(now_s)
+        self._preparations.tick(now_s)
         if self.is_stopping and self._is_preparing:  # without waiting for a stalled disk; the result is dropped
             self._refuse(self._waiting[0], _shutting_down())
         self._advance()

@@ -82,9 +82,9 @@ class RequestHandler:
         """Open no acquisition any more. For any thread, or a signal handler."""
         self._opens.is_stopping = True
 
-    def look_after(self, now_s: float) -> None:
+    def tick(self, now_s: float) -> None:
         """Answer `open` requests whose work on the disk is done; called in each turn of the loop."""
-        self._opens.look_after(now_s)
+        self._opens.tick(now_s)
 
     def open(self, peer: Peer, request: requests.Open, accept: Callable[[], None]) -> None:
         """Handle an `open`, now or once the disk has answered; accept is called when it is accepted."""

@@ -97,8 +97,8 @@ class DiskReads:
         self._wake = wake
         self._name = name
         self._max_s = READ_S if max_s is None else max_s
-        self._waiting: deque[_Read] = deque()
-        self._orders: queue.SimpleQueue[_Read | None] = queue.SimpleQueue()
+        self._waiting: deque[_ReadRequest] = deque()
+        self._orders: queue.SimpleQueue[_ReadRequest | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._n_submitted = 0
         self._n_run = 0  # by the thread
@@ -110,7 +110,7 @@ class DiskReads:
         answer: Callable[[_Result], None],
         refuse: Callable[[AcqStreamError], None],
     ) -> None:
-        """Call `read` in the thread; later `look_after` calls `answer` with its result, or `refuse` with its error.
+        """Call `read` in the thread; later `tick` calls `answer` with its result, or `refuse` with its error.
 
         A read that takes longer than max_s is refused with StorageError (ETIMEDOUT); its result is dropped. Raises
         StorageError (EBUSY) if too many reads wait, in all or of this client.
@@ -118,7 +118,7 @@ class DiskReads:
         of_client = sum(one.client == client for one in self._waiting)
         if len(self._waiting) >= MAX_WAITING or of_client >= MAX_WAITING_OF_CLIENT:
             raise _failure(errno.EBUSY, f"{len(self._waiting)} requests wait for the disk")
-        one = _Read(client, read, answer, refuse, self._max_s)
+        one = _ReadRequest(client, read, answer, refuse, self._max_s)
         self._waiting.append(one)
         if self._thread is None:  # most daemons need none
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
@@ -126,7 +126,7 @@ class DiskReads:
         self._n_submitted += 1
         self._orders.put(one)
 
-    def look_after(self, now_s: float) -> None:
+    def tick(self, now_s: float) -> None:
         """Answer the requests that are read or overdue."""
         while self._waiting and self._waiting[0].is_answerable(now_s):
             one = self._waiting.popleft()
@@ -150,7 +150,7 @@ class DiskReads:
             self._wake()
 
 
-class _Read:
+class _ReadRequest:
     """One request. outcome is its result or its error; the thread sets it, or the loop when the read is overdue.
 
     It is one value because both may set it at the same moment: whichever the loop reads is complete.

@@ -163,20 +163,20 @@ class Server:
                 if memory_server is not None:
                     memory_server.serve(time.monotonic())  # before messages: an `open` may name what has just come
                 is_drained = self.endpoints.producers not in ready or self._receiver.receive_turn()
-                self._handler.look_after(time.monotonic())
+                self._handler.tick(time.monotonic())
                 self._guard.check(time.monotonic(), is_drained=is_drained, lent_bytes=resources.budget.used_bytes)
                 self._events_guard.check(time.monotonic(), is_drained=True)
                 if self.endpoints.events in ready:
                     self.endpoints.events.recv()  # a subscription
                 if is_stopping:
                     supervisor.stop_all()
-                supervisor.look_after(time.monotonic())
+                supervisor.tick(time.monotonic())
                 if supervisor.is_idle_over and not self._is_stopping:
                     self.stop()
-                self.endpoints.look_after(self._shutdown_file, time.monotonic())
-                self._notifier.look_after(time.monotonic())
-                self._web.look_after(time.monotonic())
-                self._service.look_after(
+                self.endpoints.tick(self._shutdown_file, time.monotonic())
+                self._notifier.tick(time.monotonic())
+                self._web.tick(time.monotonic())
+                self._service.tick(
                     tuple(self._registry),
                     time.monotonic(),
                     is_stopping=is_stopping,

@@ -120,7 +120,7 @@ def _has_work(log: LogProgress) -> bool:
 
 
 class Service:
-    """Sends the daemon's notifications. Used by the loop only, which calls `look_after` in every turn."""
+    """Sends the daemon's notifications. Used by the loop only, which calls `tick` in every turn."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._manager = ServiceManager(os.environ if environment is None else environment)
@@ -140,7 +140,7 @@ class Service:
             self._manager.notify(f"EXTEND_TIMEOUT_USEC={EXTEND_START_USEC}", f"STATUS=checking {folder}")
             yield folder
 
-    def look_after(
+    def tick(
         self,
         acquisitions: Collection[RunningAcquisition],
         now_s: float,

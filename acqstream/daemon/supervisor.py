@@ -77,7 +77,7 @@ class Supervisor:
         first_s = time.monotonic() - ENDED_S
         return tuple(one for at_s, one in self._just_ended if at_s >= first_s)
 
-    def look_after(self, now_s: float) -> None:
+    def tick(self, now_s: float) -> None:
         """Send what changed, and once a second a status as a sign of life; finish what has ended."""
         is_status_due = now_s - self._status_at_s >= STATUS_INTERVAL_S
         if is_status_due:
@@ -85,11 +85,11 @@ class Supervisor:
         running = tuple(self._registry)
         self._space.running = running
         self._awake.keep(bool(running))
-        self._reads.look_after(now_s)
+        self._reads.tick(now_s)
         for acquisition in running:
-            self._look_after(acquisition, now_s, is_status_due=is_status_due)
-        self._views.look_after(now_s, lambda: any(one.has_backlog for one in self._registry))
-        self._idle.look_after(now_s, is_busy=bool(self._registry) or self._views.is_busy)
+            self._tick(acquisition, now_s, is_status_due=is_status_due)
+        self._views.tick(now_s, lambda: any(one.has_backlog for one in self._registry))
+        self._idle.tick(now_s, is_busy=bool(self._registry) or self._views.is_busy)
 
     def stop_all(self) -> None:
         """Finish every acquisition with the frames received so far, so that it can be resumed."""
@@ -112,7 +112,7 @@ class Supervisor:
             logger.error("%s: not finished, %s%s; %s", acquisition.name, why, cause, frames)
             self.exit_status = max(self.exit_status, ExitStatus.STORAGE)
 
-    def _look_after(self, acquisition: ActiveAcquisition, now_s: float, *, is_status_due: bool) -> None:
+    def _tick(self, acquisition: ActiveAcquisition, now_s: float, *, is_status_due: bool) -> None:
         session, log = acquisition.session, acquisition.log
         is_finished = log.is_finished  # asked first: an error at the very end is reported before the end
         is_log_open = log.state is not AcquisitionState.OPENING and log.error is None
@@ -121,7 +121,7 @@ class Supervisor:
         if log.error is not None and not acquisition.is_error_reported:
             self._announcer.notify_failure(acquisition, log.error)
         if session.state is not AcquisitionState.OPENING:
-            acquisition.progress.look(now_s)
+            acquisition.progress.tick(now_s)
             self._announcer.notify_cursors(acquisition, now_s)
         has_pause_changed = acquisition.space_reports.note(self._space)
         if has_pause_changed or (is_status_due and self._space.level is not SpaceLevel.ENOUGH):
@@ -204,7 +204,7 @@ class IdleWatch:
         self._idle_exit_s = idle_exit_s
         self._idle_since_s: float | None = None
 
-    def look_after(self, now_s: float, *, is_busy: bool) -> None:
+    def tick(self, now_s: float, *, is_busy: bool) -> None:
         """Note the state at `now_s` (monotonic seconds)."""
         if self._idle_exit_s is None:
             return

@@ -122,7 +122,7 @@ class ViewProcess:
             if self._worker is not None:
                 self._orders.lend(self._worker, job)
 
-    def look_after(self, now_s: float, is_busy: Callable[[], bool]) -> None:
+    def tick(self, now_s: float, is_busy: Callable[[], bool]) -> None:
         """Run one turn of the loop. is_busy returns whether a log has a backlog. Raises nothing."""
         if now_s - self._turn_at_s < _TURN_S:
             return

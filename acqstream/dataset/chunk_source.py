@@ -36,7 +36,7 @@ from acqstream.formats.chunk_format import ChunkArrayReader, ChunkFormat
 from acqstream.model.axes import POSITION, AxisValue
 from acqstream.model.view_spec import MirrorResult
 from acqstream.storage.files.boundary import following_links
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 
 _PIXELS = ((Y, X, C), (Y, X))
 
@@ -299,7 +299,7 @@ class ChunkSource:
 
     def _find_levels(self) -> None:
         with following_links(self._follows_links):
-            readers = self._format.open(place_of(self._opened))[len(self._readers) :]
+            readers = self._format.open(data_path_of(self._opened))[len(self._readers) :]
         for number, reader in enumerate(readers, len(self._readers)):
             self._levels.append(ChunkLevel(reader, self._opened, number, follows_links=self._follows_links))
         self._readers += readers

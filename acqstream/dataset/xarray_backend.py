@@ -25,7 +25,7 @@ from acqstream.formats.ndtiff import FORMAT as NDTIFF
 from acqstream.formats.ome_zarr.foreign import has_own_note
 from acqstream.formats.ome_zarr.hierarchy import DOCUMENT_NAMES
 from acqstream.formats.registry import chunk_formats
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 
 IMAGE = "image"
 """Name of the variable that holds the pixels."""
@@ -52,9 +52,9 @@ class AcqStreamBackend(BackendEntrypoint):
             if not is_folder and path.suffix != ".index" and path.name not in _OWN_FILES:
                 return False
             if any((path / name).exists() for name in DOCUMENT_NAMES):  # xarray has an engine for Zarr of its own
-                return has_own_note(place_of(path))
+                return has_own_note(data_path_of(path))
             inside = path / "a file in it" if is_folder else path  # so a folder that only holds datasets is none
-            return NDTIFF.detect(inside) or any(entry.detect(place_of(path)) for entry in chunk_formats())
+            return NDTIFF.detect(inside) or any(entry.detect(data_path_of(path)) for entry in chunk_formats())
         except (AcqStreamError, OSError, ValueError):  # not ours to complain about
             return False
 

@@ -165,7 +165,7 @@ def frame_space(
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _FrameSpacing:
     """What frames show of an axis. distance: None where they lie unevenly; uneven: where they lie then, by place.
 
     start: where the first place lies, None: by its integer. is_own: positions have spacings of their own. is_few: they
@@ -181,13 +181,13 @@ class _Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class _ShownPlans:
+class _FrameSpacings:
     """What frames show along z and time. own: spacings of positions, by axis and value, where these differ.
 
     slope_um: the signed distance of planes on the stage.
     """
 
-    shown: Mapping[str, _Shown | None]
+    shown: Mapping[str, _FrameSpacing | None]
     own: Mapping[str, Mapping[AxisValue, OwnSpacing]]
     slope_um: float | None
 
@@ -200,7 +200,7 @@ class _ShownPlans:
         return found
 
 
-def _shown_plans(evidence: SpaceEvidence, placed: Mapping[str, PlacedValues]) -> _ShownPlans:
+def _shown_plans(evidence: SpaceEvidence, placed: Mapping[str, PlacedValues]) -> _FrameSpacings:
     positions = evidence.positions
     slope_um, z_shown = _z_slope([*evidence.stacks, *(stack for stack, _ in positions.values())], placed[Z])
     own_z: dict[AxisValue, OwnSpacing] = {}
@@ -220,9 +220,9 @@ def _shown_plans(evidence: SpaceEvidence, placed: Mapping[str, PlacedValues]) ->
         own_times = {
             value: (one.start or 0.0, *one.distance) for value, one in times.items() if one and one.distance is not None
         }
-        interval = _Shown(None, is_own=True)
+        interval = _FrameSpacing(None, is_own=True)
     shown = {Z: replace(z_shown, is_own=True) if z_shown and own_z else z_shown, TIME: interval}
-    return _ShownPlans(shown, {Z: own_z, TIME: own_times}, slope_um)
+    return _FrameSpacings(shown, {Z: own_z, TIME: own_times}, slope_um)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +230,7 @@ class _AxisEvidence:
     """All that is said of one axis. hint and wish are distances of neighbouring integers; values: see `frame_space`."""
 
     hint: Distance | None
-    shown: _Shown | None
+    shown: _FrameSpacing | None
     wish: Distance | None
     values: Sequence[AxisValue | None] | None
     along: PlacedValues
@@ -318,7 +318,7 @@ def _pixel_size(
     return found or affine.pixel_size_um
 
 
-def _z_slope(found: Sequence[Readings], along: PlacedValues) -> tuple[float | None, _Shown | None]:
+def _z_slope(found: Sequence[Readings], along: PlacedValues) -> tuple[float | None, _FrameSpacing | None]:
     """The signed distance of planes on the stage, and what it says of the axis; None where nothing moved."""
     stacks = [
         [(at, seen.z_um) for z, seen in stack if seen.z_um is not None and (at := along.place(z)) is not None]
@@ -329,11 +329,11 @@ def _z_slope(found: Sequence[Readings], along: PlacedValues) -> tuple[float | No
     slope = even_distance(stacks, _z_tolerance)
     if slope is None:
         uneven = dict(stacks[0]) if all(stack == stacks[0] for stack in stacks) else {}
-        return None, _Shown(None, uneven, UM)
-    return slope, _Shown((abs(slope), UM))
+        return None, _FrameSpacing(None, uneven, UM)
+    return slope, _FrameSpacing((abs(slope), UM))
 
 
-def _interval(seen_times: Readings, along: PlacedValues, first: float | None) -> _Shown | None:
+def _interval(seen_times: Readings, along: PlacedValues, first: float | None) -> _FrameSpacing | None:
     """Two clocks are never mixed: capture times if all frames have one, else those of the acquisition program.
 
     first: capture time of the first frame.
@@ -348,9 +348,9 @@ def _interval(seen_times: Readings, along: PlacedValues, first: float | None) ->
     interval = None if is_few else even_times(times)
     begin = (read[0][1] if first is None else first) if has_captures else 0.0  # since 1970
     if interval is None:
-        return _Shown(None, {at: round(time - begin, 9) for at, time in times}, is_few=is_few)
+        return _FrameSpacing(None, {at: round(time - begin, 9) for at, time in times}, is_few=is_few)
     first, start = min(times)
-    return _Shown((interval, SECOND), start=round(start - begin - first * interval, 9))
+    return _FrameSpacing((interval, SECOND), start=round(start - begin - first * interval, 9))
 
 
 def not_understood(summary: Mapping[str, Any]) -> str:

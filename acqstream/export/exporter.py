@@ -26,7 +26,7 @@ from acqstream.model.axes import AxisValue
 from acqstream.storage.files.disk import Disk, LocalDisk
 from acqstream.storage.files.new_file import NewFile, new_file
 from acqstream.storage.files.url_path import is_remote
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +309,7 @@ def dataset_folder(path: Path) -> Path:
     if is_remote(path):
         return path
     found = find_format(path)
-    folder = found.folder(place_of(path)).path if isinstance(found, ChunkFormat) else container_of(path)
+    folder = found.folder(data_path_of(path)).path if isinstance(found, ChunkFormat) else container_of(path)
     return Path(os.path.abspath(folder))
 
 

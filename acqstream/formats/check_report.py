@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset
-from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.data_path import DataPath
 
 MAX_PROBLEMS = 10_000  # kept by a report; all are counted
 MAX_NOTES = 100
@@ -47,7 +47,7 @@ class CheckReport:
     refused_places: set[tuple[int, int]] = field(default_factory=set)
 
     def add_problem(
-        self, path: Path | ReadPlace | str, text: str, *, offset: int | None = None, row: int | None = None
+        self, path: Path | DataPath | str, text: str, *, offset: int | None = None, row: int | None = None
     ) -> None:
         """One more problem; row is that of the frame it concerns."""
         self.problem_count += 1

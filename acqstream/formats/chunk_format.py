@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, Plan
-from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.data_path import DataPath
 
 
 class ChunkArrayReader(Protocol):
     """Reads one level of an array, finished or growing; from any thread."""
 
     @property
-    def path(self) -> ReadPlace: ...
+    def path(self) -> DataPath: ...
     @property
     def spec(self) -> ArraySpec:
         """As last read: at opening or by `refresh`. chunk_shape is the unit of `read_chunk`."""
@@ -105,14 +105,14 @@ class ChunkFormat(Generic[OptionsT]):
     byte_order: Literal["<", ">"]
     head_bytes: int = 0
     grows: bool
-    detect: Callable[[ReadPlace], bool]
-    folder: Callable[[ReadPlace], ReadPlace]
-    open: Callable[[ReadPlace], Sequence[ChunkArrayReader]]
+    detect: Callable[[DataPath], bool]
+    folder: Callable[[DataPath], DataPath]
+    open: Callable[[DataPath], Sequence[ChunkArrayReader]]
     parse_options: Callable[[Mapping[str, object]], OptionsT]
     plan: Callable[[ArraySpec, OptionsT], Plan]
     layout: Callable[[Plan, OptionsT], ChunkLayout]
     max_encode_memory: Callable[[ArraySpec, OptionsT], int]
-    check: Callable[[ReadPlace, CheckReport], ChunkCounts]
+    check: Callable[[DataPath, CheckReport], ChunkCounts]
     needs_distances: Callable[[OptionsT], bool] = lambda _options: False
     announces_indices: bool = False
     names_picture: bool = False
@@ -121,7 +121,7 @@ class ChunkFormat(Generic[OptionsT]):
     names_inside: bool = False
     is_by_reference: Callable[[OptionsT], bool] = lambda _options: False
     options_of_copies: Mapping[str, object] = field(default_factory=dict)
-    resume_options: Callable[[OptionsT, ReadPlace], OptionsT] = lambda options, _container: options
+    resume_options: Callable[[OptionsT, DataPath], OptionsT] = lambda options, _container: options
 
 
 @dataclass(frozen=True, slots=True)

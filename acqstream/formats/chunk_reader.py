@@ -21,7 +21,7 @@ from acqstream.errors import CorruptDataset, DatasetError
 from acqstream.formats.chunk_layout import ChunkLayout
 from acqstream.storage.files.boundary import Boundary, following_links, requested_links
 from acqstream.storage.files.small_file import MAX_FILE_BYTES
-from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.data_path import DataPath
 from acqstream.storage.stores.shard_index import ShardReader, note_key
 from acqstream.storage.stores.store import Store
 
@@ -57,7 +57,7 @@ class StoredLevel(Protocol):
         """The object of a chunk, for messages."""
 
 
-FindLevels = Callable[[ReadPlace], Sequence[Callable[[], StoredLevel]]]
+FindLevels = Callable[[DataPath], Sequence[Callable[[], StoredLevel]]]
 """Finds the levels of the array that a place means, the full resolution first, and opens one; a function of a module.
 
 Raises DatasetError, CorruptDataset, UnsupportedFeature, StorageError.
@@ -73,7 +73,7 @@ class ChunkReader:
 
     def __init__(
         self,
-        path: ReadPlace,
+        path: DataPath,
         number: int,
         find: FindLevels,
         boundary: Boundary | None,
@@ -159,7 +159,7 @@ class ChunkReader:
         return nullcontext() if self._boundary is None else self._boundary.inside()
 
 
-def open_readers(path: ReadPlace, find: FindLevels, boundary: Boundary | None = None) -> list[ChunkReader]:
+def open_readers(path: DataPath, find: FindLevels, boundary: Boundary | None = None) -> list[ChunkReader]:
     """Readers of all levels of a container, the full resolution first. Raises as `find`."""
     follows = requested_links() is True
     with nullcontext() if boundary is None else boundary.inside():
@@ -194,12 +194,12 @@ Raises DatasetError and CorruptDataset.
 """
 
 
-def open_layout(path: ReadPlace, read_layout: ReadLayout) -> list[ChunkReader]:
+def open_layout(path: DataPath, read_layout: ReadLayout) -> list[ChunkReader]:
     """Readers of all levels of a container of ours, in which documents and chunks are objects of a store."""
     return open_readers(path, partial(layout_levels, read_layout))
 
 
-def layout_levels(read_layout: ReadLayout, path: ReadPlace) -> Sequence[Callable[[], StoredLevel]]:
+def layout_levels(read_layout: ReadLayout, path: DataPath) -> Sequence[Callable[[], StoredLevel]]:
     """The levels of a container of ours: see FindLevels."""
     store = path.store(follows_links=requested_links() is True)
     layout, complete = read_layout(store)
@@ -309,6 +309,6 @@ def _raised(error: CorruptDataset) -> None:
 
 
 def _reader(
-    path: ReadPlace, number: int, find: FindLevels, boundary: Boundary | None, follows_links: bool
+    path: DataPath, number: int, find: FindLevels, boundary: Boundary | None, follows_links: bool
 ) -> ChunkReader:
     return ChunkReader(path, number, find, boundary, follows_links=follows_links)

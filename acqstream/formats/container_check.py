@@ -10,7 +10,7 @@ from acqstream.errors import CorruptDataset, DatasetError, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
 from acqstream.formats.chunk_reader import ChunkReader, ReadLayout, open_layout
-from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.data_path import DataPath
 from acqstream.storage.stores.store import Store
 
 CheckChunk = Callable[[ChunkReader, Position, CheckReport], int]
@@ -63,8 +63,8 @@ def check_levels(
 
 
 def open_checked(
-    open_readers: Callable[[ReadPlace], Sequence[ChunkReader]],
-    path: ReadPlace,
+    open_readers: Callable[[DataPath], Sequence[ChunkReader]],
+    path: DataPath,
     report: CheckReport,
     caught: type[DatasetError] | tuple[type[DatasetError], ...] = CorruptDataset,
 ) -> Sequence[ChunkReader]:
@@ -88,6 +88,6 @@ def check_documents(
             report.add_problem(f"{store.url}/{key}", missing if found is None else other)
 
 
-def check_layout(path: ReadPlace, read_layout: ReadLayout, report: CheckReport) -> ChunkCounts:
+def check_layout(path: DataPath, read_layout: ReadLayout, report: CheckReport) -> ChunkCounts:
     """Read every chunk of a container of ours; chunks outside the grid are noted."""
     return check_levels(open_checked(lambda place: open_layout(place, read_layout), path, report), report)

@@ -17,7 +17,7 @@ from acqstream.errors import DatasetError, StorageError, UnknownFormat, Unsuppor
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.ndtiff import FORMAT as NDTIFF
 from acqstream.formats.ndtiff import NDTiffFormat
-from acqstream.storage.stores.data_path import ReadPlace, place_of
+from acqstream.storage.stores.data_path import DataPath, data_path_of
 
 ENTRY_POINTS = "acqstream.formats"
 CHUNK_FORMATS = (
@@ -83,7 +83,7 @@ def find_format(path: Path) -> NDTiffFormat | ChunkFormat[Any]:
 
     Raises DatasetError if there is nothing at `path`, UnknownFormat with what was looked for.
     """
-    place = place_of(path)
+    place = data_path_of(path)
     try:
         place.require()
     except DatasetError:
@@ -122,10 +122,10 @@ _KINDS = (  # first bytes, what it is
 )
 
 
-def other_file(place: ReadPlace) -> str:
+def other_file(path: DataPath) -> str:
     """What a file is, by its first bytes; empty for a folder, and for a file of no known kind."""
     try:
-        file = place.open()
+        file = path.open()
     except (DatasetError, StorageError):  # a folder, or what cannot be read: the error says what was looked for
         return ""
     try:
@@ -135,6 +135,6 @@ def other_file(place: ReadPlace) -> str:
     finally:
         file.close()
     if head.startswith(_TIFF):
-        kind = "an OME-TIFF" if ".ome." in place.name.lower() else "a TIFF file that is no NDTiff stack"
+        kind = "an OME-TIFF" if ".ome." in path.name.lower() else "a TIFF file that is no NDTiff stack"
         return f"{kind}; Fiji and tifffile open it (`acqstream export` writes such files)"
     return next((kind for start, kind in _KINDS if head.startswith(start)), "")

@@ -49,7 +49,7 @@ class MetadataReader(Protocol):
 
 
 class SpaceWitnesses:
-    """Reads metadata of frames of a reader, each once. `look` may be called again as the dataset grows.
+    """Reads metadata of frames of a reader, each once. `spaced` may be called again as the dataset grows.
 
     Integers lie at their own values along an axis; names lie nowhere. image_axes separate the images.
     """
@@ -62,7 +62,7 @@ class SpaceWitnesses:
         self.forget_rows()
 
     def forget_rows(self) -> None:
-        """Find the row of each frame again at the next `look`: another one may have taken its place.
+        """Find the row of each frame again at the next `spaced`: another one may have taken its place.
 
         Rows that showed nothing are read again, too: their metadata may have been damaged.
         """
@@ -74,7 +74,7 @@ class SpaceWitnesses:
         self._rows: dict[tuple[object, ...], int] = {}  # of frames that were found
         self._images: dict[ImageKey, tuple[int, StageReading]] = {}
 
-    def look(self, *, has_places: bool = True) -> SpaceEvidence:
+    def evidence(self, *, has_places: bool = True) -> SpaceEvidence:
         """The evidence in the frames published now. has_places: the place of every image, not of the first alone.
 
         Raises StorageError.
@@ -262,7 +262,7 @@ def _samples(reader: NDTiffReader, row: int) -> NDArray[Any]:
 class ArraySpace:
     """The space of the frames of `reader`, which is a function of the dataset alone.
 
-    As of the last `look`: is_shown: the frames have shown what they can show of distances along z, y and x; warnings:
+    As of the last `spaced`: is_shown: the frames have shown what they can show of distances along z, y and x; warnings:
     wishes that they contradict.
     """
 
@@ -278,16 +278,16 @@ class ArraySpace:
         self._contrast: tuple[Sequence[AxisValue | None], dict[AxisValue | None, Limits]] | None = None  # of channels
 
     def forget(self) -> None:
-        """Look at all places again at the next `look`: the last frame of each counts."""
+        """Look at all places again at the next `spaced`: the last frame of each counts."""
         self._witnesses.forget_rows()
         self._contrast = None
 
-    def look(self, levels: Sequence[ArraySpec], mosaic: Canvas | None = None) -> tuple[ArraySpec, ...]:
+    def spaced(self, levels: Sequence[ArraySpec], mosaic: Canvas | None = None) -> tuple[ArraySpec, ...]:
         """These levels with all that is known of their space now. Raises StorageError.
 
         mosaic: the picture of tiles, whose pixels count from (0, 0) of its canvas.
         """
-        evidence = self._witnesses.look()
+        evidence = self._witnesses.evidence()
         step = tile_step(self._reader) if self._has_tiles else None
         values = self._places.axis_values()
         space = frame_space(self._reader.declared_axes, self._reader.summary_metadata, evidence, step, values)

@@ -122,7 +122,7 @@ class FrameLevel:
         positions = self.axis_values().get(POSITION)
         if positions is None:
             return ()
-        places = self._places(self._space_of(SpaceWitnesses(self._full).look()))
+        places = self._places(self._space_of(SpaceWitnesses(self._full).evidence()))
         return tuple(places.get((value,)) for value in positions)
 
     def place_of(self, values: Mapping[str, AxisValue]) -> Place | None:
@@ -131,7 +131,7 @@ class FrameLevel:
         if any(axis not in values for axis in axes if axis in self.axis_values()):
             return None
         step = tile_step(self._full) if has_tiles else None
-        space = self._space_of(SpaceWitnesses(self._full, axes).look(), step)
+        space = self._space_of(SpaceWitnesses(self._full, axes).evidence(), step)
         return self._places(space).get(tuple(values.get(axis) for axis in axes))
 
     def _places(self, space: FrameSpace) -> Mapping[ImageKey, Place]:
@@ -350,7 +350,7 @@ class FrameLevel:
         """
         count = len(self._full)
         if self._space is None or self._space[0] != count:
-            self._space = (count, self._space_of(SpaceWitnesses(self._full).look(has_places=False)))
+            self._space = (count, self._space_of(SpaceWitnesses(self._full).evidence(has_places=False)))
         return self._space[1]
 
     def _space_of(self, evidence: SpaceEvidence, step: Sequence[int] | None = None) -> FrameSpace:

@@ -32,7 +32,7 @@ from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.model.units import count_text
 from acqstream.storage.files.boundary import requested_links
 from acqstream.storage.files.small_file import MAX_FILE_BYTES
-from acqstream.storage.stores.data_path import ReadPlace, place_of
+from acqstream.storage.stores.data_path import DataPath, data_path_of
 from acqstream.storage.stores.store import Store
 
 _NOTES = ("acqstream-volume.json", "acqstream-array.json", "acqstream-hsds.json")
@@ -73,7 +73,7 @@ def verify_chunks(
 ) -> ChunkVerification:
     """Read all chunks of the container at `path`, all of its arrays. Raises StorageError."""
     report = CheckReport() if on_progress is None else CheckReport(on_progress)
-    container = found.folder(place_of(path))
+    container = found.folder(data_path_of(path))
     counts = found.check(container, report)
     before = report.problem_count
     sums = verify_checksums(container, report, has_chunks=counts.chunks + counts.missing > 0)
@@ -99,7 +99,7 @@ def verify_chunks(
     )
 
 
-def is_ours(container: ReadPlace) -> bool:
+def is_ours(container: DataPath) -> bool:
     """Whether a note of our writer is in the container; such a mirror keeps lists of checksums."""
     store = container.store(follows_links=requested_links() is True)
     if any(store.size(name) is not None for name in _NOTES):
@@ -107,7 +107,7 @@ def is_ours(container: ReadPlace) -> bool:
     return any(b'"acqstream"' in (store.get(name, 0, MAX_FILE_BYTES) or b"") for name in _DOCUMENTS)
 
 
-def _told(sums: ChecksumCounts | None, container: ReadPlace, *, is_sound: bool) -> tuple[list[str], list[str]]:
+def _told(sums: ChecksumCounts | None, container: DataPath, *, is_sound: bool) -> tuple[list[str], list[str]]:
     """What is proved by the checksums, and what is not."""
     if sums is None:
         where = f"; a mirror has it in {container.name}.view beside it" if is_ours(container) else ""
@@ -175,7 +175,7 @@ class _Records:
         return self._numbers[text]
 
 
-def verify_checksums(container: ReadPlace, report: CheckReport, *, has_chunks: bool) -> ChecksumCounts | None:
+def verify_checksums(container: DataPath, report: CheckReport, *, has_chunks: bool) -> ChecksumCounts | None:
     """Compare every object with its checksum; what differs goes to `report`. None: the container has no lists.
 
     has_chunks: the arrays have places for chunks. Raises StorageError.

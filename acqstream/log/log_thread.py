@@ -372,7 +372,7 @@ class LogThread:
         self.state.notify()
 
     def _note_place(self) -> None:
-        if self.disk.folder.look():
+        if self.disk.folder.was_moved():
             text = f"{self._folder} was renamed or moved; the run goes on in {self.disk.folder.place}"
             self.notes.warn("folder_moved", text)
 

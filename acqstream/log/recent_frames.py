@@ -113,7 +113,7 @@ class _Record(NamedTuple):
     number: int
 
 
-class _Lent(NamedTuple):
+class _ProducerMemory(NamedTuple):
     """A producer's memory, at an address in the daemon. claims are the words with the numbers that it takes back."""
 
     serial: int
@@ -134,13 +134,13 @@ class RecentGroups:
         self._capacity = self._words[_CAPACITY]  # the mapping may be longer
         self._seen = 0
         self._records: list[_Record] = []  # in order of their keys
-        self._lent: list[_Lent] = []
+        self._lent: list[_ProducerMemory] = []
         self._serials = itertools.count()
 
     def lend(self, address: int, memory: memoryview, claims: int | None = None) -> None:
         """A producer's memory, which the daemon has at this address; claims: where it has `memory_claims`."""
         words = None if claims is None else memory[claims : claims + CLAIM_BYTES].cast("q")
-        lent = _Lent(next(self._serials) % _MAX_SERIALS, address, memory, words)
+        lent = _ProducerMemory(next(self._serials) % _MAX_SERIALS, address, memory, words)
         self._lent = [*self._lent[1 - _MAX_LENT :], lent]
 
     @property
@@ -206,7 +206,7 @@ class RecentGroups:
                 return lent.memory[offset : offset + length], token
         return None
 
-    def _is_kept(self, lent: _Lent, number: int) -> bool:
+    def _is_kept(self, lent: _ProducerMemory, number: int) -> bool:
         """Return whether a frame of a producer's memory lies there still."""
         if lent.claims is None:
             return bool(self._words[_RELEASED] <= number)

@@ -39,7 +39,7 @@ from acqstream.mirrors.slab_tasks import Workers
 from acqstream.model.axes import PICTURE_AXES, stored_axis_order
 from acqstream.storage.files.directory_lock import DirectoryLock
 from acqstream.storage.files.disk import LocalDisk
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from acqstream.views.checkpoint import view_folder
 from acqstream.views.view_folder import id_of_summary
 
@@ -267,7 +267,7 @@ def _is_current(target: ChunkFormat[Any], container: Path, folder: Path, own: Mi
 
 @contextmanager
 def _opened(found: ChunkFormat[Any], path: Path) -> Iterator[Sequence[ChunkArrayReader]]:
-    readers = found.open(place_of(path))
+    readers = found.open(data_path_of(path))
     try:
         yield readers
     finally:

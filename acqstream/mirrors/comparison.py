@@ -25,7 +25,7 @@ from acqstream.mirrors.slab_comparison import compared_rows, compared_tiles
 from acqstream.mirrors.slab_grid import slab_grids
 from acqstream.mirrors.task_runner import TaskRunner
 from acqstream.model.units import count_text
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from acqstream.views.checkpoint import read_checkpoint, view_folder
 from acqstream.views.view_folder import id_of_summary, state_of
 
@@ -39,7 +39,7 @@ def compared_entries(
 
     on_progress gets the number of frames compared. Raises DatasetError, CorruptDataset, StorageError.
     """
-    mirror = ReferenceLevel(place_of(container), follows_links=False)
+    mirror = ReferenceLevel(data_path_of(container), follows_links=False)
     note = mirror.layout.note
     frames = LogFrames(reader, plan, note.spec)
     frames.taken = count
@@ -210,7 +210,7 @@ def _opened(dataset: str, note: MirrorNote) -> Iterator[tuple[NDTiffReader, Chun
     assert note.plan is not None
     reader = open_dataset(dataset)
     try:
-        arrays = find_format(note.settings).open(place_of(note.container))
+        arrays = find_format(note.settings).open(data_path_of(note.container))
         try:
             yield reader, arrays[0], LogFrames(reader, note.plan, arrays[0].spec)
         finally:

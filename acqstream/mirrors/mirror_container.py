@@ -29,7 +29,7 @@ from acqstream.storage.files.disk import Disk
 from acqstream.storage.files.folder_tree import is_link, remove_tree
 from acqstream.storage.files.free_space import SpaceBound
 from acqstream.storage.files.small_file import read_document
-from acqstream.storage.stores.data_path import ReadPlace, place_of
+from acqstream.storage.stores.data_path import DataPath, data_path_of
 from acqstream.storage.stores.local_store import LocalStore
 from acqstream.views.base import ViewSource
 from acqstream.views.checkpoint import view_folder
@@ -149,10 +149,10 @@ def is_nonempty(folder: Path) -> bool:
 
 
 def existing_shapes(
-    open_readers: Callable[[ReadPlace], Sequence[Any]], container: Path, levels: Sequence[ArraySpec]
+    open_readers: Callable[[DataPath], Sequence[Any]], container: Path, levels: Sequence[ArraySpec]
 ) -> list[tuple[int, ...]]:
     """Return the announced shapes of all levels: an earlier process may have announced more than its checkpoint has."""
-    readers = open_readers(place_of(container))
+    readers = open_readers(data_path_of(container))
     try:
         found = [reader.spec.shape for reader in readers]
     finally:
@@ -190,7 +190,7 @@ class OwnContainer:
             # named by the folder of the checkpoint: a second mirror in the same format has a name of its own
             self.given = source.folder.with_suffix("").absolute()
         check_place(self.given, source.dataset)
-        if is_link(str(self.given)) and not is_ours(place_of(self.given)):
+        if is_link(str(self.given)) and not is_ours(data_path_of(self.given)):
             text = f"{self.given} is a link, and what it leads to is no mirror; it stays as it is: remove the link"
             raise DatasetError(text)
         self._note = note = read_own_note(source.folder, source.dataset_id, self.given, is_ours=source.is_ours)

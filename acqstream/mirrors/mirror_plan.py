@@ -25,7 +25,7 @@ from acqstream.grid.block_sizes import BAND_BYTES
 from acqstream.mirrors.open_shards import OPEN_SHARDS_BYTES
 from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
 from acqstream.model.axes import PICTURE_AXES, Z, declared_names
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from acqstream.views.base import ViewSource
 
 _TILES = 16  # per side: the number of levels is that of a picture of this size
@@ -247,7 +247,7 @@ def options_of(found: ChunkFormat[Any], settings: Mapping[str, Any], container: 
     """The options of a format in the settings of a mirror; container: of one that exists. Raises ConfigError."""
     has_separate_tiles(settings)
     options = found.parse_options({name: value for name, value in settings.items() if name not in _OF_EVERY_FORMAT})
-    return options if container is None else found.resume_options(options, place_of(container))
+    return options if container is None else found.resume_options(options, data_path_of(container))
 
 
 def has_separate_tiles(settings: Mapping[str, Any]) -> bool:
@@ -399,7 +399,7 @@ class MirrorSpace:
         self._may_change = not reader.complete  # else the witnesses see the last frame of each place
 
     def renew(self, levels: tuple[ArraySpec, ...], writer: SpaceWriter, *, is_final: bool) -> tuple[ArraySpec, ...]:
-        """As `look`; the writer gets what is new. Sets `warning` for distances that nothing shows. Raises StorageError.
+        """As `spaced`; the writer gets what is new. `warning`: of distances that nothing shows. Raises StorageError.
 
         is_final: no frame will come. If some came since, all places are looked at again: the last frame of each counts.
         """
@@ -409,7 +409,7 @@ class MirrorSpace:
             self._may_change = not self._reader.complete
         elif not is_final and began_s < self._next_s:
             return levels
-        spaced = self.look(levels)
+        spaced = self.spaced(levels)
         if spaced != levels:
             writer.set_space(spaced)
         has_depth = len(self._reader.axis_values().get(Z, ())) > 1  # one plane has no distance
@@ -431,9 +431,9 @@ class MirrorSpace:
             writer.set_space(valued)
         return valued
 
-    def look(self, levels: Sequence[ArraySpec]) -> tuple[ArraySpec, ...]:
+    def spaced(self, levels: Sequence[ArraySpec]) -> tuple[ArraySpec, ...]:
         """These levels with all that is known of their space now. Raises StorageError."""
-        return self._space.look(levels, self._mosaic)
+        return self._space.spaced(levels, self._mosaic)
 
 
 def _warning(container: str, unknown: Sequence[str]) -> str:

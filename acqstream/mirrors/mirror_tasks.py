@@ -21,7 +21,7 @@ from acqstream.frames.frame_indices import LogFrames
 from acqstream.mirrors.assembly import Assembly, SavedMirror, SavedTasks
 from acqstream.mirrors.mirror_container import open_publisher
 from acqstream.mirrors.mirror_plan import Budget, MirrorSpace, options_of, plan_chunks
-from acqstream.mirrors.mirror_writer import OpenMirror
+from acqstream.mirrors.mirror_writer import MirrorWriter
 from acqstream.mirrors.slab import SlabBuffers
 from acqstream.mirrors.slab_grid import SlabGrid, empty_levels, growing_axis
 from acqstream.mirrors.slab_tasks import Workers
@@ -110,7 +110,7 @@ def _make(part: MirrorTask, found: ChunkFormat[Any], reader: NDTiffReader) -> Ta
     chunk_plan = plan_chunks(found, options, job.plan, reader.summary_metadata, job.budget, layers=job.layers)
     frames = LogFrames(reader, job.known, chunk_plan.plan.full, job.kinds)
     frames.taken = job.rows
-    spaced = MirrorSpace(reader, frames.places).look(chunk_plan.plan.levels)
+    spaced = MirrorSpace(reader, frames.places).spaced(chunk_plan.plan.levels)
     levels = tuple(replace(level, shown_axes=job.shown_axes, axis_values=job.axis_values) for level in spaced)
     axis = growing_axis(chunk_plan.grids[0]) if found.announces_indices else None
     announced = levels if axis is None else empty_levels(levels, axis)
@@ -268,7 +268,7 @@ class MirrorTasks:
 
 def begin_tasks(
     runner: TaskRunner,
-    mirror: OpenMirror,
+    mirror: MirrorWriter,
     rows: range,
     *,
     dataset: str,

@@ -23,7 +23,7 @@ from acqstream.mirrors.mirror_plan import (
     plan_run,
 )
 from acqstream.mirrors.mirror_tasks import MirrorTasks, begin_tasks
-from acqstream.mirrors.mirror_writer import OpenMirror
+from acqstream.mirrors.mirror_writer import MirrorWriter
 from acqstream.mirrors.slab import Slab
 from acqstream.mirrors.slab_grid import Piece
 from acqstream.mirrors.task_runner import TaskRunner
@@ -74,7 +74,7 @@ class MirrorView(RangeView):
         self._runner = runner
         self._tasks: MirrorTasks | None = None
         self._saved_tasks: SavedTasks | None = None
-        self._mirror: OpenMirror | None = None
+        self._mirror: MirrorWriter | None = None
         self._warners: tuple[MirrorSpace, SpaceBound] | None = None  # stay after `close`, for their warnings
         self._grown_s = self._growth_took_s = self._shown_s = self._synced_s = self._idle_since_s = 0.0
         self._summary: dict[str, Any] = {}
@@ -248,7 +248,7 @@ class MirrorView(RangeView):
     def waiting(self) -> int:
         return self._mirror.assembly.count if self._mirror is not None else 0
 
-    def _create(self, row: int) -> OpenMirror | None:
+    def _create(self, row: int) -> MirrorWriter | None:
         """Plan the array, then create the container.
 
         Nothing is created if the frames cannot be mirrored, or before the size of their picture is known: then None.
@@ -277,10 +277,10 @@ class MirrorView(RangeView):
             self._plan_chunks(plan)
             raise CannotResume(f"it has less memory than before: {error}") from error
 
-    def _begin(self, plan: ArrayPlan, chunk_plan: ChunkPlan, count: int) -> OpenMirror:
+    def _begin(self, plan: ArrayPlan, chunk_plan: ChunkPlan, count: int) -> MirrorWriter:
         """Create or resume the container, with the places of the first `count` frames."""
         self.need = chunk_plan.need
-        self._mirror = mirror = OpenMirror(
+        self._mirror = mirror = MirrorWriter(
             self._format,
             self._options,
             self._own.path,

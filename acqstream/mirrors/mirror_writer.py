@@ -27,7 +27,7 @@ from acqstream.views.base import ViewSource
 from acqstream.views.frame_feed import Waiting
 
 
-class OpenMirror:
+class MirrorWriter:
     """Creates or resumes the container. Its first note already knows the values of the first `count` frames.
 
 
@@ -59,7 +59,7 @@ class OpenMirror:
         self.frames = LogFrames(source.reader, plan, chunk_plan.plan.full)
         self.frames.place_first(count)
         self.space = MirrorSpace(source.reader, self.frames.places, warned_name, plan.mosaic)
-        self.levels = self.space.look(chunk_plan.plan.levels)
+        self.levels = self.space.spaced(chunk_plan.plan.levels)
         full, mosaic = chunk_plan.grids[0], plan.mosaic
         axis = growing_axis(full) if chunk_format.announces_indices else None
         if axis is None and mosaic is not None and chunk_format.announces_indices:

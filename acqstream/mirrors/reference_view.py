@@ -31,7 +31,7 @@ MAX_ROWS = 65_536  # taken at once
 WRITE_S = 0.25  # of one step
 
 
-class OpenReferences:
+class ReferenceMirror:
     """Creates or resumes the container. Used by one thread.
 
     Raises DatasetError for frames that have no place or cannot be referred to, CorruptDataset, StorageError.
@@ -46,7 +46,7 @@ class OpenReferences:
         self.space = MirrorSpace(reader, self.rows.axes)
         self.space_bound = SpaceBound(source.disk, str(container.parent), f"mirror {container.name}", keep_free_bytes)
         self._planned = spec
-        (self._spec,) = self.space.look([spec])
+        (self._spec,) = self.space.spaced([spec])
         seen = {name: len(values) for name, values in reader.axis_values().items()}
         self._writer = ReferenceWriter(container, source, self._spec, partial(table_grid, spec, seen))
         self.grid = self._writer.grid
@@ -283,7 +283,7 @@ class ReferenceView(RowView):
             raise ConfigError("a mirror by reference is made by one process: it copies no pixels")
         self._own = OwnContainer(settings, container, is_remade=is_remade)
         self._keep_free_bytes = int(keep_free_mb * MIB)
-        self._mirror: OpenReferences | None = None
+        self._mirror: ReferenceMirror | None = None
         self._space_bound: SpaceBound | None = None  # stays after `close`, for its warning
         self._advice = ""
         self._shown_s = 0.0
@@ -381,6 +381,6 @@ class ReferenceView(RowView):
         return 0 if self._mirror is None else len(self._mirror.unstored)
 
     def _begin(self, plan: ArrayPlan, cursor: int, unstored: list[tuple[int, ...]]) -> None:
-        mirror = OpenReferences(self._source, self._own.path, plan, keep_free_bytes=self._keep_free_bytes)
+        mirror = ReferenceMirror(self._source, self._own.path, plan, keep_free_bytes=self._keep_free_bytes)
         mirror.begin(cursor, unstored)
         self._mirror, self._space_bound, self._advice = mirror, mirror.space_bound, mirror.advice

@@ -189,7 +189,7 @@ def wait_for_end(
     idle_since_s: float | None = None
     pause_s = POLL_S
     while True:
-        now = watched.look()
+        now = watched.poll()
         on_look(now)
         if now.outcome == "ended":
             return now
@@ -213,7 +213,7 @@ class _DatasetWatch:
         self._signature: tuple[int, int, int] | None = None
         self._state: DatasetState | None = None
 
-    def look(self) -> DatasetEnd:
+    def poll(self) -> DatasetEnd:
         """Return the state now; its outcome is never "timeout"."""
         state = self._read_state()
         is_over = state.state.final

@@ -33,7 +33,7 @@ _MANY_FRAMES = 64
 _MIN_DIGESTS = 8
 
 
-class _Taken(NamedTuple):
+class _Contribution(NamedTuple):
     """One frame: its key, and its halved image, in memory that is reused after `keep`; or, if no process overwrites
     them, the pixels themselves."""
 
@@ -189,17 +189,17 @@ class PyramidView(DigestingView):
             return None  # all in one place: no levels
         return self._full.new_halved(pixels)
 
-    def take(self, lease: Lease) -> _Taken:
+    def take(self, lease: Lease) -> _Contribution:
         assert self._full is not None
         leaf = self._leaf(lease.row)
         if lease.digest is not None:
-            return _Taken(lease.row, leaf, lease.digest)
+            return _Contribution(lease.row, leaf, lease.digest)
         if not lease.is_from_memory:
-            return _Taken(lease.row, leaf, None, lease.pixels)
+            return _Contribution(lease.row, leaf, None, lease.pixels)
         image = self._full.halved(lease.pixels) if self._tree.level_count else self._full.scratch
-        return _Taken(lease.row, leaf, image)
+        return _Contribution(lease.row, leaf, image)
 
-    def keep(self, taken: _Taken) -> None:
+    def keep(self, taken: _Contribution) -> None:
         assert self._full is not None
         if taken.pixels is not None:
             self._tree.add(taken.leaf, taken.row, partial(self._full.halve, taken.pixels))

@@ -58,7 +58,7 @@ class DaemonFeed:
             await self._changed.wait_for(lambda: self.n_reports > after)
         return self.n_reports
 
-    async def look(self) -> None:
+    async def ask(self) -> None:
         """Ask once. Errors are in the view, and the first one of several is in the log."""
         try:
             view = await asyncio.get_running_loop().run_in_executor(self._thread, self._watch.tick)
@@ -97,7 +97,7 @@ class DaemonFeed:
         try:
             while True:
                 if look is None:
-                    look = asyncio.create_task(self.look())
+                    look = asyncio.create_task(self.ask())
                 next_s = max(next_s + LOOK_INTERVAL_S, loop.time())
                 await asyncio.wait({look}, timeout=next_s - loop.time())
                 if look.done():

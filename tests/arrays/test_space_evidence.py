@@ -49,7 +49,7 @@ class Frames:
 
 
 def places_of(witnesses: SpaceWitnesses) -> list[float | None]:
-    (stack,) = witnesses.look().stacks
+    (stack,) = witnesses.evidence().stacks
     return [reading.z_um for _, reading in stack]
 
 
@@ -77,8 +77,8 @@ def test_damaged_metadata_show_nothing_and_are_read_again(row: int) -> None:
     frames.damaged = {row}
     witnesses = SpaceWitnesses(frames)
     assert places_of(witnesses)[row] is None
-    assert bool(witnesses.look().first) == (row != 0)
+    assert bool(witnesses.evidence().first) == (row != 0)
     frames.damaged.clear()
     witnesses.forget_rows()
     assert places_of(witnesses) == [1, 3, 5]
-    assert witnesses.look().first == frames.metadata[0]
+    assert witnesses.evidence().first == frames.metadata[0]

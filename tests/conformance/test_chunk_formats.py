@@ -18,14 +18,14 @@ from acqstream.errors import CorruptDataset, DatasetError, DatasetExists
 from acqstream.formats import registry
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.registry import CHUNK_FORMATS, chunk_format
-from acqstream.storage.stores.data_path import ReadPlace, place_of
+from acqstream.storage.stores.data_path import DataPath, data_path_of
 from acqstream.storage.stores.local_store import LocalStore
 from tests.checksum_files import is_list
 from tests.conformance.small_containers import CASES, Made, make
 from tests.mirrors.npy_format import FORMAT as NPY
 
-LOOKS = [(ReadPlace, "is_folder"), (ReadPlace, "is_object"), (ReadPlace, "children"), (ReadPlace, "content")]
-LOOKS += [(ReadPlace, "names"), (ReadPlace, "open"), (LocalStore, "get")]  # type: ignore[list-item]
+LOOKS = [(DataPath, "is_folder"), (DataPath, "is_object"), (DataPath, "children"), (DataPath, "content")]
+LOOKS += [(DataPath, "names"), (DataPath, "open"), (LocalStore, "get")]  # type: ignore[list-item]
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ def test_levels_cover_the_array(made: Made) -> None:
 def test_what_is_stored_is_read(made: Made) -> None:
     made.store_all()
     made.writer.finish(made.levels)
-    assert made.format.detect(place_of(made.folder))
+    assert made.format.detect(data_path_of(made.folder))
     with acqstream.open(made.folder) as ds:
         assert (ds.format, ds.complete, len(ds.levels)) == (made.format.name, True, len(made.levels))
         for number, level in enumerate(ds.levels):
@@ -72,7 +72,7 @@ def test_what_is_stored_is_read(made: Made) -> None:
             assert np.array_equal(level.to_dask().compute(scheduler="synchronous"), made.part(number))
             assert level.missing_count == 0
     report = CheckReport()
-    made.format.check(place_of(made.folder), report)
+    made.format.check(data_path_of(made.folder), report)
     assert not report.problems
 
 
@@ -280,5 +280,5 @@ def test_a_chunk_cut_short_is_told_by_reading_and_by_check(made: Made) -> None:
             level.read()
     assert Path(caught.value.path or "") == path
     report = CheckReport()
-    made.format.check(place_of(made.folder), report)
+    made.format.check(data_path_of(made.folder), report)
     assert path in {Path(problem.path) for problem in report.problems}

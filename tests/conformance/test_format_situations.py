@@ -26,7 +26,7 @@ from acqstream.errors import AcqStreamError, DatasetError
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.registry import CHUNK_FORMATS
 from acqstream.mirrors.comparison import compare
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from acqstream.views.view_run import ViewState
 from tests.checksum_files import is_list
 from tests.conformance.small_containers import CASES, Case, Made, make
@@ -193,7 +193,7 @@ def check_container(made: Made) -> None:
         for number, level in enumerate(ds.levels):
             assert np.array_equal(level.read(), made.part(number))
     report = CheckReport()
-    made.format.check(place_of(made.folder), report)
+    made.format.check(data_path_of(made.folder), report)
     assert not report.problems
 
 
@@ -208,7 +208,7 @@ def read_all(made: Made) -> None:
         for level in ds.levels:
             if np.prod(level.shape, dtype=float) < 1e6:
                 assert level.read().shape == level.shape
-    made.format.check(place_of(made.folder), CheckReport())
+    made.format.check(data_path_of(made.folder), CheckReport())
 
 
 def error_of(made: Made) -> str | None:

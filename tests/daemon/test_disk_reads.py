@@ -33,7 +33,7 @@ class Desk:
 
     def wait_for(self, count: int, now_s: float | None = None) -> None:
         def has_come() -> bool:
-            self.reads.look_after(time.monotonic() if now_s is None else now_s)
+            self.reads.tick(time.monotonic() if now_s is None else now_s)
             return len(self.answers) >= count
 
         until(has_come, f"{count} answers")
@@ -99,7 +99,7 @@ def test_a_stalled_disk_refuses_what_waits_and_serves_what_comes_later(desk: Des
     desk.submit(stalled.read)
     desk.submit(lambda: "never read", b"two")
     assert stalled.is_reached.wait(60)
-    desk.reads.look_after(time.monotonic())
+    desk.reads.tick(time.monotonic())
     assert desk.answers == [], "it has not taken long yet"
     desk.wait_for(2, time.monotonic() + READ_S)
     assert desk.answers == [StorageError, StorageError]
@@ -151,7 +151,7 @@ def test_a_read_that_ends_after_its_error_keeps_the_error(is_corrupt: bool) -> N
             corrupt()
         return "late"
 
-    one = resources._Read(b"one", read, lambda _result: None, lambda _error: None)
+    one = resources._ReadRequest(b"one", read, lambda _result: None, lambda _error: None)
     one.run()
     assert one.outcome is not None
     result, error = one.outcome

@@ -80,14 +80,14 @@ def test_frames_of_an_earlier_run_are_not_counted() -> None:
     progress = progress_of(log)
     assert progress.totals() == DaemonTotals()
     progress.begin(100.0)
-    progress.look(100.0)
+    progress.tick(100.0)
     assert progress.totals() == DaemonTotals()
     log.received_frames, log.metrics.payload_bytes = 705, 7030
-    progress.look(101.0)
+    progress.tick(101.0)
     log.metrics.stored_frames = 703
-    progress.look(101.02)
+    progress.tick(101.02)
     log.metrics.durable_frames = 702
-    progress.look(104.0)
+    progress.tick(104.0)
     totals = progress.totals()
     assert (totals.frames_received, totals.frames_published, totals.frames_durable) == (5, 3, 2)
     assert totals.payload_bytes == 30
@@ -113,7 +113,7 @@ def test_the_time_of_the_last_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     now[0] = 13.0
     assert (progress.running_s, progress.seconds_since_frame) == (3.0, 3.0)
     log.received_frames = 1
-    progress.look(13.0)
+    progress.tick(13.0)
     now[0] = 15.0
-    progress.look(15.0)
+    progress.tick(15.0)
     assert (progress.running_s, progress.seconds_since_frame) == (5.0, 2.0)

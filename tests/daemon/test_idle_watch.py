@@ -12,31 +12,31 @@ from acqstream.storage.platform.capabilities import has_local_sockets
 
 def test_a_daemon_is_idle_after_the_configured_time_without_work() -> None:
     watch = IdleWatch(10.0)
-    watch.look_after(100.0, is_busy=False)  # the time counts from the first look, not from the start of the clock
-    watch.look_after(109.9, is_busy=False)
+    watch.tick(100.0, is_busy=False)  # the time counts from the first look, not from the start of the clock
+    watch.tick(109.9, is_busy=False)
     assert not watch.is_over
-    watch.look_after(110.0, is_busy=False)
+    watch.tick(110.0, is_busy=False)
     assert watch.is_over
 
 
 def test_work_starts_the_time_again() -> None:
     watch = IdleWatch(10.0)
-    watch.look_after(0.0, is_busy=False)
-    watch.look_after(9.0, is_busy=True)
-    watch.look_after(30.0, is_busy=False)
+    watch.tick(0.0, is_busy=False)
+    watch.tick(9.0, is_busy=True)
+    watch.tick(30.0, is_busy=False)
     assert not watch.is_over
-    watch.look_after(39.9, is_busy=False)
+    watch.tick(39.9, is_busy=False)
     assert not watch.is_over
-    watch.look_after(40.0, is_busy=False)
+    watch.tick(40.0, is_busy=False)
     assert watch.is_over
-    watch.look_after(41.0, is_busy=True)
+    watch.tick(41.0, is_busy=True)
     assert not watch.is_over
 
 
 def test_without_a_configured_time_a_daemon_stays() -> None:
     watch = IdleWatch(None)
-    watch.look_after(0.0, is_busy=False)
-    watch.look_after(1e9, is_busy=False)
+    watch.tick(0.0, is_busy=False)
+    watch.tick(1e9, is_busy=False)
     assert not watch.is_over
 
 

@@ -87,11 +87,11 @@ class Bench:
         opens = self.server._handler._opens
 
         def is_answered() -> bool:
-            self.server._handler.look_after(time.monotonic())
+            self.server._handler.tick(time.monotonic())
             return not opens
 
         until(is_answered, "an `open` is answered")
-        self.server._supervisor.look_after(time.monotonic())
+        self.server._supervisor.tick(time.monotonic())
         return self.socket.sent
 
     def end_all(self) -> None:
@@ -101,7 +101,7 @@ class Bench:
         deadline = time.monotonic() + END_S
         while self.server._registry:
             assert time.monotonic() < deadline
-            supervisor.look_after(time.monotonic())
+            supervisor.tick(time.monotonic())
             time.sleep(0.001)
 
 

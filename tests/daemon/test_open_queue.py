@@ -158,7 +158,7 @@ def test_frames_of_others_flow_while_an_open_stalls(clients: Clients, stall: Sta
 def test_a_stalled_open_is_not_refused_for_lack_of_time(daemon: Daemon, clients: Clients, stall: StalledState) -> None:
     patient = clients.add()
     begin_stalled(patient, stall)
-    daemon.server._resources.preparations.look_after(time.monotonic() + 1e6)
+    daemon.server._resources.preparations.tick(time.monotonic() + 1e6)
     assert daemon.n_waiting == 1
     stall.go.set()
     assert patient.wait_for("opened", "error")["t"] == "opened"

@@ -41,7 +41,7 @@ class Desk:
         self._directory = DataDirectory(data)
         config = DaemonConfig(data=data, reserve_mb=1, ballast_mb=0, memory_mb=16, **options)
         resources = Resources(config, LocalDisk(), lambda: None)
-        resources.space.look()
+        resources.space.measure()
         self.budget = resources.budget
         self._openings = OpenRequests(config, self._directory, resources)
         self.running: list[ActiveAcquisition] = []

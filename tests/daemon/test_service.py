@@ -84,20 +84,20 @@ def service(manager: Manager, tmp_path: Path) -> Iterator[Service]:
 
 
 def test_ready_status_and_end_are_told_once(service: Service, manager: Manager) -> None:
-    service.look_after([], 10.0, is_stopping=False, daemon_status=status_of())
+    service.tick([], 10.0, is_stopping=False, daemon_status=status_of())
     first = manager.heard()
     assert first[0] == "READY=1"
     assert first[1].startswith("STATUS=idle, ")
     assert first[2] == "WATCHDOG=1"
-    service.look_after([], 10.1, is_stopping=False, daemon_status=status_of())
+    service.tick([], 10.1, is_stopping=False, daemon_status=status_of())
     assert manager.heard() == []
     acquisition = FakeAcquisition(bytes_per_s=5e6)
-    service.look_after([acquisition], 11.5, is_stopping=False, daemon_status=status_of(acquisition))
+    service.tick([acquisition], 11.5, is_stopping=False, daemon_status=status_of(acquisition))
     (line,) = manager.heard()
     assert line.startswith("STATUS=1 dataset, 5 MB/s, ")
-    service.look_after([acquisition], 11.6, is_stopping=True, daemon_status=status_of(acquisition))
+    service.tick([acquisition], 11.6, is_stopping=True, daemon_status=status_of(acquisition))
     assert manager.heard()[0] == "STOPPING=1"
-    service.look_after([acquisition], 11.7, is_stopping=True, daemon_status=status_of(acquisition))
+    service.tick([acquisition], 11.7, is_stopping=True, daemon_status=status_of(acquisition))
     assert manager.heard() == []
 
 
@@ -122,7 +122,7 @@ def feedings(service: Service, manager: Manager, acquisition: FakeAcquisition, f
     """At which of these seconds the watchdog was fed."""
     times = []
     for now_s in range(first_s, last_s):
-        service.look_after([acquisition], now_s, is_stopping=False, daemon_status=status_of(acquisition))
+        service.tick([acquisition], now_s, is_stopping=False, daemon_status=status_of(acquisition))
         if "WATCHDOG=1" in manager.heard():
             times.append(now_s)
     return times
@@ -167,8 +167,8 @@ def test_without_a_manager_nothing_is_said(environment: dict[str, str]) -> None:
 
 def test_a_manager_that_went_away_ends_nothing(tmp_path: Path) -> None:
     service = Service({"NOTIFY_SOCKET": str(tmp_path / "absent")})
-    service.look_after([], 10.0, is_stopping=False, daemon_status=status_of())
-    service.look_after([], 20.0, is_stopping=True, daemon_status=status_of())
+    service.tick([], 10.0, is_stopping=False, daemon_status=status_of())
+    service.tick([], 20.0, is_stopping=True, daemon_status=status_of())
     service.close()
 
 

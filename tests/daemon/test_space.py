@@ -63,7 +63,7 @@ def test_levels_follow_the_free_space_with_some_play(tmp_path: Path) -> None:
         (50, SpaceLevel.FULL),
     ]:
         disk.free = free * MIB
-        space.look()
+        space.measure()
         assert (space.level, space.free_bytes) == (level, free * MIB), free
     assert changes == [SpaceLevel.LOW, SpaceLevel.FULL, SpaceLevel.LOW, SpaceLevel.ENOUGH, SpaceLevel.FULL]
 
@@ -72,7 +72,7 @@ def test_space_reserved_by_what_runs_counts_as_free(tmp_path: Path) -> None:
     disk = FakeDisk(50 * MIB)
     space = space_on(disk, tmp_path)
     space.running = (FakeWriting(reserved_bytes=100 * MIB), FakeWriting(reserved_bytes=200 * MIB))
-    space.look()
+    space.measure()
     assert (space.free_bytes, space.level) == (350 * MIB, SpaceLevel.ENOUGH)
 
 
@@ -81,7 +81,7 @@ def test_the_forecast(tmp_path: Path) -> None:
     space = space_on(disk, tmp_path)
     assert space.seconds_left(Demand(1.0)) is None  # nothing is known yet
     assert space.frames_left(Demand(1.0), MIB) is None
-    space.look()
+    space.measure()
     assert space.seconds_left(Demand()) is None
     assert space.seconds_left(Demand(10 * MIB)) == 60.0
     assert space.frames_left(Demand(), 8 * MIB) == 75
@@ -89,7 +89,7 @@ def test_the_forecast(tmp_path: Path) -> None:
     # At 11 MiB/s less than a minute is left; at 9.5 hardly more; at 5 there is enough again.
     for rate, level in [(1, SpaceLevel.ENOUGH), (11, SpaceLevel.LOW), (9.5, SpaceLevel.LOW), (5, SpaceLevel.ENOUGH)]:
         space.running = (FakeWriting(Demand(rate * MIB)),)
-        space.look()
+        space.measure()
         assert space.level is level, rate
 
 
@@ -107,7 +107,7 @@ def test_the_forecast(tmp_path: Path) -> None:
 )
 def test_the_forecast_counts_mirrors_until_they_stop(tmp_path: Path, free: int, demand: Demand, seconds: float) -> None:
     space = space_on(FakeDisk(free * MIB), tmp_path)
-    space.look()
+    space.measure()
     assert space.seconds_left(demand) == pytest.approx(seconds)
     assert space.frames_left(demand, MIB) == seconds * 10
 
@@ -134,7 +134,7 @@ def test_the_warning_tells_how_long_the_space_lasts(tmp_path: Path, rate: float,
     views = SimpleNamespace(disk_need=lambda _: (0.0, 0.0))
     reports = SpaceReports(cast("Any", log), cast("Any", views), bytes_per_s=rate * MIB)
     space = space_on(FakeDisk(190 * MIB), tmp_path)  # 90 above the reserve
-    space.look()
+    space.measure()
     for _ in range(2):  # once for each shortage
         reports.note(space)
     (text,) = texts
@@ -153,10 +153,10 @@ def test_a_plan_that_fits_is_no_shortage(tmp_path: Path) -> None:
         (replace(fast, planned_bytes=0.0), SpaceLevel.ENOUGH),
     ]:
         space.running = (FakeWriting(demand),)
-        space.look()
+        space.measure()
         assert space.level is level, demand
     space.running = (FakeWriting(replace(fast, planned_bytes=3000.0 * MIB)), FakeWriting(fast))
-    space.look()
+    space.measure()
     assert space.level is SpaceLevel.LOW, "the other one has no plan"
 
 
@@ -209,19 +209,19 @@ def test_what_several_take_is_added(tmp_path: Path) -> None:
     assert Demand.of_all([]) == Demand()
     space = space_on(FakeDisk(2500 * MIB), tmp_path)
     space.running = (FakeWriting(Demand(30 * MIB)),)
-    space.look()
+    space.measure()
     before = space.level  # 80 s
     space.running = (FakeWriting(Demand(30 * MIB, 1.0)),)
-    space.look()
+    space.measure()
     assert (before, space.level) == (SpaceLevel.ENOUGH, SpaceLevel.LOW)  # 42 s: the mirror takes as much
 
 
 def test_a_disk_that_is_away_is_no_full_disk(tmp_path: Path) -> None:
     disk = FakeDisk(1000 * MIB)
     space = space_on(disk, tmp_path)
-    space.look()
+    space.measure()
     disk.free = -1
-    space.look()
+    space.measure()
     assert (space.free_bytes, space.level) == (None, SpaceLevel.ENOUGH)
     assert "unknown" in space.text()
 
@@ -231,14 +231,14 @@ def test_the_ballast_is_taken_where_there_is_space_and_given_up_at_the_end(tmp_p
     disk = FakeDisk(150 * MIB)
     space = space_on(disk, tmp_path, reserve_mb=100, ballast_mb=1)
     path = tmp_path / BALLAST_NAME
-    space.look()
+    space.measure()
     assert not path.exists()  # what little there is, is for frames
     disk.free = 300 * MIB
-    space.look()
+    space.measure()
     assert allocated_bytes(path) >= MIB
     space.ballast.release()
     assert not path.exists()
-    space.look()
+    space.measure()
     assert path.exists()
     space.start()
     space.close(is_disk_well=True)

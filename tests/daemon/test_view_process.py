@@ -59,7 +59,7 @@ def drive(process: ViewProcess, condition: Callable[[], Any], what: str, *, is_b
     """Turns of the loop until `condition` holds."""
 
     def turn() -> Any:
-        process.look_after(time.monotonic(), lambda: is_busy)
+        process.tick(time.monotonic(), lambda: is_busy)
         return condition()
 
     until(turn, what)
@@ -99,7 +99,7 @@ def test_without_views_there_is_no_process() -> None:
     with process_of() as process:
         for _ in range(3):
             process._turn_at_s = 0.0
-            process.look_after(time.monotonic(), lambda: False)
+            process.tick(time.monotonic(), lambda: False)
         assert process.status() == ViewProcessStatus(memory="shared")
 
 
@@ -146,7 +146,7 @@ def test_one_that_dies_at_once_is_given_up(cells: Path, caplog: pytest.LogCaptur
         assert process.status().mirrors[0].state == "failed"
         assert process.status().mirrors[0].reason == job.reason
         restarts = process.status().restarts
-        process.look_after(time.monotonic() + 100, lambda: False)
+        process.tick(time.monotonic() + 100, lambda: False)
         assert process.status().pid is None
         assert process.status().restarts == restarts
     assert "abandoned: " in caplog.text
@@ -233,7 +233,7 @@ def test_a_fault_here_ends_the_views_and_nothing_else(cells: Path, caplog: pytes
         job = process.add(str(cells), ViewSpec("null"))
         for _ in range(3):
             process._turn_at_s = 0.0
-            process.look_after(time.monotonic(), broken)
+            process.tick(time.monotonic(), broken)
         assert job.reason == "an internal error of the daemon: ZeroDivisionError: no such luck"
         drive(process, lambda: process.status().pid is None, "the process is gone")
         assert process.add(str(cells), ViewSpec("null")).reason == job.reason
@@ -285,7 +285,7 @@ def test_asked_for_again_the_first_one_is_dropped(tmp_path: Path) -> None:
 def test_what_cannot_be_started_is_told(caplog: pytest.LogCaptureFixture) -> None:
     with process_of("/nowhere/python") as process:
         process.add("cells", ViewSpec("null"))
-        process.look_after(time.monotonic(), lambda: False)
+        process.tick(time.monotonic(), lambda: False)
         assert process.status().pid is None
     assert "cannot start the view process" in caplog.text
 
@@ -320,7 +320,7 @@ PARENT = """
     process = ViewProcess(PageMemory(2**20, shared=True))
     job = process.add(sys.argv[1], ViewSpec("null"))
     while True:
-        process.look_after(time.monotonic(), lambda: False)
+        process.tick(time.monotonic(), lambda: False)
         if job.progress.state == "waiting":
             print(process.status().pid, flush=True)
         time.sleep(0.01)

@@ -16,7 +16,7 @@ import acqstream
 from acqstream.errors import AcqStreamError, StorageError
 from acqstream.storage.files import http_session
 from acqstream.storage.files.url_path import RemotePath
-from acqstream.storage.stores.data_path import HttpStore, place_of
+from acqstream.storage.stores.data_path import HttpStore, data_path_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PATIENCE_S = 1.0
@@ -172,7 +172,7 @@ def test_listing_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        store = place_of(f"http://127.0.0.1:{server.server_port}/x").store(follows_links=False)
+        store = data_path_of(f"http://127.0.0.1:{server.server_port}/x").store(follows_links=False)
         assert isinstance(store, HttpStore)
         with pytest.raises(StorageError, match="more than"):
             list(store.children())

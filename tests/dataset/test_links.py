@@ -15,7 +15,7 @@ from acqstream.dataset.chunk_source import ChunkLevel
 from acqstream.errors import DatasetError, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.registry import chunk_format
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from tests.host_system import make_link
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -90,7 +90,7 @@ def test_verify_reports_links_of_chunk_formats(case: tuple[str, Path, Path, Path
     report = CheckReport()
     check = chunk_format(kind).check
     assert check is not None
-    check(place_of(top), report)
+    check(data_path_of(top), report)
     assert any(str(link) in problem.text or str(link) in problem.path for problem in report.problems)
 
 

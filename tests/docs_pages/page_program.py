@@ -60,7 +60,7 @@ class Typist:
 
     def take(self, step: dict[str, Any]) -> None:
         if step["language"] == "python":
-            tree = _Shown(step["text"]).visit(ast.parse(step["text"], step["label"]))
+            tree = _AxisEvidence(step["text"]).visit(ast.parse(step["text"], step["label"]))
             exec(compile(ast.fix_missing_locations(tree), step["label"], "exec"), self._names)  # noqa: S102 - ours
         elif "until" in step:
             self._start(step)
@@ -96,7 +96,7 @@ class Typist:
             assert code in step["codes"], f"{step['label']} ended with {code}, not {step['codes']}"
 
 
-class _Shown(ast.NodeTransformer):
+class _AxisEvidence(ast.NodeTransformer):
     """`ds.axes  # ("time", "y", "x")`: what the comment shows is compared."""
 
     def __init__(self, text: str) -> None:

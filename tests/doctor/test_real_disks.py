@@ -144,7 +144,7 @@ def test_free_space_is_what_a_quota_leaves(limited: tuple[str, str, Path]) -> No
 
     def look() -> tuple[int | None, str, str]:
         space = DiskSpace(DaemonConfig(data=place), LocalDisk(), lambda: None)
-        space.look()
+        space.measure()
         free, system = run_checks(examination(place), (FREE_SPACE, FILE_SYSTEM))
         return space.free_bytes, free.verdict.what, f"{system.verdict.level.name} {system.verdict.what}"
 

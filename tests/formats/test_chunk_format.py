@@ -14,7 +14,7 @@ from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.registry import chunk_format
 from acqstream.mirrors.mirror_container import open_publisher
 from acqstream.storage.files.disk import LocalDisk
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 
 
 def test_axes_are_put_in_order_with_all_that_belongs_to_them() -> None:
@@ -73,7 +73,7 @@ def test_more_folders_than_can_be_looked_at_are_refused(tmp_path: Path, name: st
     with pytest.raises(ConfigError, match=r"million|1,000,000"):
         writer.grow(0, (HUGE, 2, 4, 40, 40))
     writer.grow(0, (2, 2, 4, 40, 40))
-    assert found.open(place_of(tmp_path / f"a.{name}"))[0].spec.shape == (2, 2, 4, 40, 40)
+    assert found.open(data_path_of(tmp_path / f"a.{name}"))[0].spec.shape == (2, 2, 4, 40, 40)
 
 
 def test_a_hostile_file_cannot_make_a_reader_look_at_all_of_them(tmp_path: Path) -> None:
@@ -87,4 +87,4 @@ def test_a_hostile_file_cannot_make_a_reader_look_at_all_of_them(tmp_path: Path)
         whole["levels"][0]["shape"] = shape
         path.write_text(json.dumps(whole))
         with pytest.raises(CorruptDataset, match="shape"):
-            found.open(place_of(tmp_path / "a.wkw"))
+            found.open(data_path_of(tmp_path / "a.wkw"))

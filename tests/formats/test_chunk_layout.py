@@ -19,7 +19,7 @@ from acqstream.formats.chunk_layout import ChunkLayout, Plan
 from acqstream.formats.chunk_reader import open_layout
 from acqstream.formats.container_check import check_layout
 from acqstream.formats.n5 import FORMAT as N5
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from acqstream.storage.stores.local_store import LocalStore
 from acqstream.storage.stores.store import Store
 from tests.formats.blocks import in_blocks
@@ -121,7 +121,7 @@ def test_a_reader_by_layout_can_be_sent_to_another_process(tmp_path: Path) -> No
         store.ensure(key, content)
     for position in ((1, 0, 0, 0), (5, 0, 0, 0)):  # the second lies outside
         store.put(layout.key(0, position), layout.encode(0, position, chunk))
-    (reader,) = pickle.loads(pickle.dumps(open_layout(place_of(tmp_path / "a.npys"), read_layout)))  # noqa: S301
+    (reader,) = pickle.loads(pickle.dumps(open_layout(data_path_of(tmp_path / "a.npys"), read_layout)))  # noqa: S301
     assert [*reader.stored()] == [(1, 0, 0, 0)]
     assert np.array_equal(reader.read_chunk((1, 0, 0, 0)), chunk)
     assert reader.read_chunk((0, 0, 0, 0)) is None
@@ -129,7 +129,7 @@ def test_a_reader_by_layout_can_be_sent_to_another_process(tmp_path: Path) -> No
         with pytest.raises(IndexError):
             reader.read_chunk(outside)
     report = CheckReport()
-    counts = check_layout(place_of(tmp_path / "a.npys"), read_layout, report)
+    counts = check_layout(data_path_of(tmp_path / "a.npys"), read_layout, report)
     assert (counts.chunks, counts.missing, report.problem_count, report.note_count) == (1, 1, 0, 1)
 
 
@@ -150,7 +150,7 @@ def test_chunks_of_blocks_are_read_as_one(tmp_path: Path) -> None:
     layout, _ = blocks_of(store)
     chunk = np.arange(24, dtype="u1").reshape(4, 6)
     store.put(layout.key(0, (1, 1)), layout.encode(0, (1, 1), in_blocks(chunk, (2, 3))))
-    (reader,) = open_layout(place_of(tmp_path / "a"), blocks_of)
+    (reader,) = open_layout(data_path_of(tmp_path / "a"), blocks_of)
     found = reader.read_chunk((1, 1))
     assert found is not None
     assert np.array_equal(found, chunk[:3, :4])
@@ -159,7 +159,7 @@ def test_chunks_of_blocks_are_read_as_one(tmp_path: Path) -> None:
 def test_a_level_that_is_gone_is_told_by_refresh(tmp_path: Path) -> None:
     (level,) = blocks_of(LocalStore(tmp_path / "a", UnforcedDisk()))[0].plan.levels
     levels = [level, level]
-    _, second = open_layout(place_of(tmp_path / "a"), lambda _store: (Blocks(Plan(levels=tuple(levels))), True))
+    _, second = open_layout(data_path_of(tmp_path / "a"), lambda _store: (Blocks(Plan(levels=tuple(levels))), True))
     levels.pop()
     with pytest.raises(DatasetError, match="level 1 no longer exists"):
         second.refresh()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from acqstream.formats.registry import chunk_format
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -21,7 +21,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
     "name", ["n5/multiscale_bdv.n5", "n5/java.n5/u16_lz4", "wkw/lz4_u16_b8_f4", "wkw/raw_u8_b8_f4"]
 )
 def test_a_chunk_is_read_with_one_open(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = chunk_format(name.partition("/")[0]).open(place_of(GOLDEN / name))[0]
+    reader = chunk_format(name.partition("/")[0]).open(data_path_of(GOLDEN / name))[0]
     position = next(iter(reader.stored()))
     first = reader.read_chunk(position)  # the header of a folder is read once
     calls: Counter[str] = Counter()

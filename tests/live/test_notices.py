@@ -117,7 +117,7 @@ def test_it_is_started_again_but_not_in_a_loop(tmp_path: Path) -> None:
     process = notifier_process(
         ["command a"], 60.0, "tcp://127.0.0.1:9", command=(sys.executable, "-c", source, str(count))
     )
-    process.look_after(0.0)
+    process.tick(0.0)
     started = process.process
     assert started is not None
     started.wait()
@@ -126,10 +126,10 @@ def test_it_is_started_again_but_not_in_a_loop(tmp_path: Path) -> None:
         "targets": ["command a"],
         "no_frames_s": 60.0,
     }
-    process.look_after(1.0)
-    process.look_after(1.0 + NOTICES_PAUSE_S - 0.1)
+    process.tick(1.0)
+    process.tick(1.0 + NOTICES_PAUSE_S - 0.1)
     assert process.process is None
-    process.look_after(1.2 + NOTICES_PAUSE_S)
+    process.tick(1.2 + NOTICES_PAUSE_S)
     again = process.process
     assert again is not None
     process.close()
@@ -138,20 +138,20 @@ def test_it_is_started_again_but_not_in_a_loop(tmp_path: Path) -> None:
 
 def test_without_targets_there_is_no_process() -> None:
     process = notifier_process([], 60.0, "tcp://127.0.0.1:9")
-    process.look_after(0.0)
+    process.tick(0.0)
     assert process.process is None
 
 
 def test_a_program_that_cannot_be_started_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     process = notifier_process(["command a"], 60.0, "tcp://127.0.0.1:9", command=("/nowhere",))
-    process.look_after(0.0)
+    process.tick(0.0)
     assert "cannot start the notifier" in caplog.text
 
 
 def test_closing_ends_the_process() -> None:
     command = (sys.executable, "-c", "import sys; sys.stdin.read()")
     notifier = notifier_process(["command a"], 60.0, "tcp://127.0.0.1:9", command=command)
-    notifier.look_after(0.0)
+    notifier.tick(0.0)
     started = notifier.process
     assert started is not None
     try:

@@ -18,7 +18,7 @@ from acqstream.formats.registry import chunk_format, find_format
 from acqstream.mirrors import array_copy
 from acqstream.mirrors.array_copy import ArrayPlanes, compare_copy, copy_array
 from acqstream.mirrors.mirror_plan import Budget
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -185,7 +185,7 @@ def test_a_changed_copy_is_found_different(frames: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize("max_bytes", [0, 2**30])
 def test_planes_are_those_of_the_stored_array_with_chunks_in_memory_and_without(frames: Path, max_bytes: int) -> None:
     made = mirror(frames, "n5")
-    (reader, *_) = formats_of(made, "n5")[0].open(place_of(made))
+    (reader, *_) = formats_of(made, "n5")[0].open(data_path_of(made))
     spec = array_copy.array_of_copy(reader.spec)
     planes = ArrayPlanes(reader, spec, max_bytes)
     outer = [size for name, size in zip(spec.axes, spec.shape, strict=True) if name not in ("y", "x", "c")]
@@ -215,7 +215,7 @@ def test_a_foreign_array_is_copied(name: str, tmp_path: Path) -> None:
 def test_a_growing_array_is_refused(tmp_path: Path, frames: Path) -> None:
     made = mirror(frames, "n5")
     found, target = formats_of(made, "wkw")
-    growing: Any = list(found.open(place_of(made)))
+    growing: Any = list(found.open(data_path_of(made)))
     growing[0].level.complete = False
     with pytest.raises(acqstream.DatasetError, match="still being written"):
         grows = replace(found, open=lambda _path: growing)

@@ -245,10 +245,10 @@ def test_arrays_of_tensorstore_are_read(tmp_path: Path) -> None:
         tensorstore.open(spec).result().write(image).result()
     from acqstream.formats.ome_zarr.chunk_store import ChunkStore
     from acqstream.formats.ome_zarr.zarr_json import parse_array
-    from acqstream.storage.stores.data_path import place_of
+    from acqstream.storage.stores.data_path import data_path_of
 
     array = parse_array((tmp_path / "a" / "zarr.json").read_bytes(), "a")
-    chunks = ChunkStore(place_of(tmp_path / "a").store(follows_links=False), "", array)
+    chunks = ChunkStore(data_path_of(tmp_path / "a").store(follows_links=False), "", array)
     found = np.zeros_like(image)
     for position in np.ndindex(*array.grid_shape):
         chunk = chunks.read(position)

@@ -19,7 +19,7 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.precomputed.foreign import check
 from acqstream.formats.precomputed.metadata import WRITTEN_DTYPES
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from tests.formats.precomputed.precomputed_data import create, store_level, write_container
 
 pytestmark = pytest.mark.oracle
@@ -178,7 +178,7 @@ def test_they_read_our_shards(tmp_path, name, index, data, bits):
         with acqstream.open(folder) as ds:
             assert np.array_equal(ds.levels[0].read(), array)
         report = CheckReport()
-        check(place_of(folder), report)
+        check(data_path_of(folder), report)
         assert not report.problems
 
 
@@ -218,7 +218,7 @@ def check_ours(folder: Path, array: NDArray[Any]) -> None:
         assert found.dtype == array.dtype
         assert np.array_equal(found, expected)
     report = CheckReport()
-    check(place_of(folder), report)
+    check(data_path_of(folder), report)
     assert not report.problems
 
 

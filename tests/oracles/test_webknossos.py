@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.wkw.foreign import open_array
 from acqstream.formats.wkw.header import VOXEL_TYPES
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from tests.formats.wkw.wkw_data import begin, noise, planned, read_all, store, write_array
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import array_of, finish, frames_at, halved, places_of, run_of
@@ -182,7 +182,7 @@ def test_whoever_opens_it_while_it_grows_finds_whole_blocks(tmp_path, webknossos
 def test_a_dataset_of_the_package_is_read(tmp_path, webknossos):
     array = noise((40, 50, 60), np.uint16)
     webknossos.write(tmp_path / "a", array, "4-4-2")
-    readers = open_array(place_of(tmp_path / "a"))
+    readers = open_array(data_path_of(tmp_path / "a"))
     assert [reader.spec.factors for reader in readers] == [(1, 1, 1), (1, 2, 2), (2, 4, 4)]
     assert np.array_equal(read_all(readers[0]), array)
     assert readers[0].spec.units == ("nm",) * 3

@@ -9,7 +9,7 @@ import pytest
 
 from acqstream.errors import CorruptDataset, DatasetError, FileMissing, StorageError, UnsupportedFeature
 from acqstream.storage.platform import FILES
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from tests.host_system import make_link
 
 
@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_folder_lists_its_children(folder: Path) -> None:
-    place = place_of(folder)
+    place = data_path_of(folder)
     assert place.is_folder()
     assert not place.is_object()
     assert sorted(place.names()) == ["b", "c.json"]
@@ -31,13 +31,13 @@ def test_a_folder_lists_its_children(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["missing", "c.json"])
 def test_what_is_no_folder_has_no_children(folder: Path, name: str) -> None:
-    for ask in (place_of(folder / name).children, place_of(folder / name).names):
+    for ask in (data_path_of(folder / name).children, data_path_of(folder / name).names):
         with pytest.raises(FileMissing, match="list the folder"):
             ask()
 
 
 def test_an_object_is_read_in_ranges_or_completely(folder: Path) -> None:
-    place = place_of(folder) / "c.json"
+    place = data_path_of(folder) / "c.json"
     assert place.is_object()
     assert place.content() == b"0123456789"
     with pytest.raises(CorruptDataset, match="expected at most 9"):
@@ -49,7 +49,7 @@ def test_an_object_is_read_in_ranges_or_completely(folder: Path) -> None:
 
 def test_missing_objects_are_told_apart(folder: Path) -> None:
     for name in ("missing", "c.json/below"):
-        place = place_of(folder) / name
+        place = data_path_of(folder) / name
         for ask in (place.content, place.open):
             with pytest.raises(FileMissing) as caught:
                 ask()
@@ -59,47 +59,47 @@ def test_missing_objects_are_told_apart(folder: Path) -> None:
 
 
 def test_upwards_ends_at_the_root_and_at_the_limit(folder: Path) -> None:
-    place = place_of(folder / "b")
+    place = data_path_of(folder / "b")
     assert list(place.upwards(3)) == [place, place.parent, place.parent.parent]
     assert [str(one) for one in place.upwards(1000)] == [str(one) for one in (folder / "b", *(folder / "b").parents)]
 
 
 def test_a_relative_path_stays_as_the_user_wrote_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    assert str(place_of("b")) == "b"
-    assert place_of("b").absolute() == place_of(folder / "b")
-    assert next(place_of("b").upwards(1)) == place_of(folder / "b")
+    assert str(data_path_of("b")) == "b"
+    assert data_path_of("b").absolute() == data_path_of(folder / "b")
+    assert next(data_path_of("b").upwards(1)) == data_path_of(folder / "b")
 
 
 def test_links_out_of_the_boundary_are_refused(folder: Path) -> None:
     make_link(folder / "b" / "link", folder / "c.json")
-    place = place_of(folder / "b" / "link")
+    place = data_path_of(folder / "b" / "link")
     assert place.is_link()
-    assert place.real() == place_of(folder / "c.json").real()
+    assert place.real() == data_path_of(folder / "c.json").real()
     with place.parent.boundary().inside(), pytest.raises(UnsupportedFeature, match="follow_links=True"):
         place.open()
-    with place_of(folder).boundary().inside():
+    with data_path_of(folder).boundary().inside():
         assert place.content() == b"0123456789"
 
 
 def test_a_place_is_sent_to_another_process(folder: Path) -> None:
-    place = place_of(folder)
+    place = data_path_of(folder)
     assert pickle.loads(pickle.dumps(place)) == place  # noqa: S301 - our own bytes
 
 
 def test_a_file_url_is_a_local_place(folder: Path) -> None:
-    assert place_of(folder.as_uri()) == place_of(folder)
+    assert data_path_of(folder.as_uri()) == data_path_of(folder)
 
 
 def test_a_store_has_the_folder_as_its_root(folder: Path) -> None:
-    assert place_of(folder).store(follows_links=False).get("c.json", 2, 3) == b"234"
+    assert data_path_of(folder).store(follows_links=False).get("c.json", 2, 3) == b"234"
 
 
 def test_a_file_whose_folder_is_moved_while_it_is_opened_is_gone(tmp_path: Path) -> None:
     """No link led away: to pass follow_links=True would be wrong advice."""
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "a").write_bytes(b"x")
-    boundary = place_of(tmp_path / "set").boundary()
+    boundary = data_path_of(tmp_path / "set").boundary()
     descriptor = FILES.open_for_reading(str(tmp_path / "set" / "a"))
     try:
         (tmp_path / "set").rename(tmp_path / "moved")

@@ -55,7 +55,7 @@ def test_a_silence_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def body(watch: ScriptedWatch, feed: DaemonFeed) -> None:
         for view in (view_of(), SILENT, OSError("broken"), SILENT, view_of(), view_of(), OSError("broken"), SILENT):
             watch.view = view
-            await feed.look()
+            await feed.ask()
 
     run(body)
     first, again, broken = caplog.messages
@@ -68,10 +68,10 @@ def test_an_error_leaves_no_status() -> None:
     async def body(watch: ScriptedWatch, feed: DaemonFeed) -> None:
         run = run_status()
         watch.view = view_of(run)
-        await feed.look()
+        await feed.ask()
         assert feed.silence_s is not None
         watch.view = ValueError("not a status")
-        await feed.look()
+        await feed.ask()
         assert (feed.view.status, feed.view.running) == (None, (run,))
         assert "not a status" in feed.view.why
 
@@ -84,16 +84,16 @@ def test_the_silence_counts_from_the_last_answer(monkeypatch: pytest.MonkeyPatch
 
     async def body(watch: ScriptedWatch, feed: DaemonFeed) -> None:
         nonlocal now_s
-        await feed.look()
+        await feed.ask()
         assert feed.silence_s is None
         watch.view = view_of()
-        await feed.look()
+        await feed.ask()
         now_s += 7
         watch.view = SILENT
-        await feed.look()
+        await feed.ask()
         assert feed.silence_s == 7
         watch.view = view_of()
-        await feed.look()
+        await feed.ask()
         assert feed.silence_s == 0
 
     run(body)

@@ -18,7 +18,7 @@ from acqstream.formats.hsds.domain import Bucket
 from acqstream.formats.hsds.metadata import DatasetDocument
 from acqstream.formats.hsds.object_id import parse_index, parse_key
 from acqstream.storage.files.boundary import leads_out
-from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.data_path import DataPath
 from acqstream.storage.stores.store import Store
 
 
@@ -41,7 +41,7 @@ A container of ours replaces `in_root`: its note names the files, and no link of
 """
 
 
-def in_root(root: ReadPlace, *, follows_links: bool) -> ResolveUri:
+def in_root(root: DataPath, *, follows_links: bool) -> ResolveUri:
     """Files below the folder with the buckets. A link that leads out of it is followed with follows_links only."""
     store = root.store(follows_links=follows_links)
 

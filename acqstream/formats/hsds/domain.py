@@ -27,7 +27,7 @@ from acqstream.formats.hsds.metadata import (
 )
 from acqstream.formats.hsds.object_id import DATABASE_FOLDER, DOMAIN_NAME, ObjectId, parse_id, parse_key
 from acqstream.storage.files.small_file import MAX_FILE_BYTES, parse_json
-from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.data_path import DataPath
 from acqstream.storage.stores.store import Store
 
 _ATTEMPTS = 4
@@ -39,7 +39,7 @@ _Document = TypeVar("_Document")
 class Bucket:
     """A bucket at a place; store has the same root. Methods raise CorruptDataset, StorageError."""
 
-    place: ReadPlace
+    place: DataPath
     store: Store
 
     def group(self, own: ObjectId) -> GroupDocument:
@@ -77,9 +77,9 @@ class Bucket:
         return content
 
 
-def bucket_at(place: ReadPlace, *, follows_links: bool) -> Bucket:
+def bucket_at(path: DataPath, *, follows_links: bool) -> Bucket:
     """The bucket in a folder."""
-    return Bucket(place, place.store(follows_links=follows_links))
+    return Bucket(path, path.store(follows_links=follows_links))
 
 
 def _is_json(content: bytes, where: str) -> bool:
@@ -163,42 +163,42 @@ _V2_FOLDER = re.compile("[0-9a-f]{8}-[0-9a-f]{8}")
 class FoundDataset:
     """A dataset: its bucket and id, and the path that opens it."""
 
-    bucket: ReadPlace
+    bucket: DataPath
     id: ObjectId
     path: str
 
 
-def is_tree(place: ReadPlace) -> bool:
+def is_tree(path: DataPath) -> bool:
     """Return True if a place looks like one of the paths that this module describes; damaged ones count."""
     try:
-        if place.name in (DOMAIN_NAME, DATASET_NAME) or _v1_dataset(place) is not None:
-            return place.is_object()
-        if not place.is_folder():
-            return _domain_above(place) is not None
-        own = (place / DATASET_NAME, place / DOMAIN_NAME)
-        return any(one.is_object() for one in own) or _is_bucket(place) or any(map(_is_bucket_part, _folders(place)))
+        if path.name in (DOMAIN_NAME, DATASET_NAME) or _v1_dataset(path) is not None:
+            return path.is_object()
+        if not path.is_folder():
+            return _domain_above(path) is not None
+        own = (path / DATASET_NAME, path / DOMAIN_NAME)
+        return any(one.is_object() for one in own) or _is_bucket(path) or any(map(_is_bucket_part, _folders(path)))
     except StorageError:
         return False  # a server without listings, or a folder that may not be read
 
 
-def find_dataset(place: ReadPlace, *, follows_links: bool) -> FoundDataset:
+def find_dataset(path: DataPath, *, follows_links: bool) -> FoundDataset:
     """The dataset that a path means. Raises DatasetError that lists several, UnknownFormat, CorruptDataset."""
-    found = list(itertools.islice(_datasets(place, follows_links=follows_links), _MAX_LISTED + 1))
+    found = list(itertools.islice(_datasets(path, follows_links=follows_links), _MAX_LISTED + 1))
     if len(found) == 1:
         return found[0]
     if not found:
-        raise DatasetError(f"{place}: an HSDS tree without any dataset")
+        raise DatasetError(f"{path}: an HSDS tree without any dataset")
     more = " and more" if len(found) > _MAX_LISTED else ""
     paths = ", ".join(one.path for one in found[:_MAX_LISTED])
-    raise DatasetError(f"{place}: several datasets, expected one; open the path of one of them: {paths}{more}")
+    raise DatasetError(f"{path}: several datasets, expected one; open the path of one of them: {paths}{more}")
 
 
-def _datasets(place: ReadPlace, *, follows_links: bool) -> Iterator[FoundDataset]:
-    v1 = _v1_dataset(place)
-    if v1 is not None and place.is_object():
-        yield FoundDataset(place.parent, v1, str(place))
+def _datasets(path: DataPath, *, follows_links: bool) -> Iterator[FoundDataset]:
+    v1 = _v1_dataset(path)
+    if v1 is not None and path.is_object():
+        yield FoundDataset(path.parent, v1, str(path))
         return
-    folder = place.parent if place.name in (DOMAIN_NAME, DATASET_NAME) else place
+    folder = path.parent if path.name in (DOMAIN_NAME, DATASET_NAME) else path
     if (folder / DATASET_NAME).is_object():
         yield _dataset_in(folder)
         return
@@ -208,12 +208,12 @@ def _datasets(place: ReadPlace, *, follows_links: bool) -> Iterator[FoundDataset
         return
     domains = [*_domains_below(folder)]
     if not domains:
-        raise UnknownFormat(f"{place}: no domain or dataset of HSDS here")
+        raise UnknownFormat(f"{path}: no domain or dataset of HSDS here")
     for one in domains:
         yield from _in_domain(one, "", follows_links=follows_links)
 
 
-def _in_domain(domain: ReadPlace, path: str, *, follows_links: bool) -> Iterator[FoundDataset]:
+def _in_domain(domain: DataPath, path: str, *, follows_links: bool) -> Iterator[FoundDataset]:
     """The dataset at a path of a domain, or those below a group."""
     bucket, root = _root_of(domain, follows_links=follows_links)
     own = object_at(bucket, root, path)
@@ -224,7 +224,7 @@ def _in_domain(domain: ReadPlace, path: str, *, follows_links: bool) -> Iterator
         yield FoundDataset(bucket.place, dataset, f"{domain}{path.rstrip('/')}{below}")
 
 
-def _root_of(domain: ReadPlace, *, follows_links: bool) -> tuple[Bucket, ObjectId]:
+def _root_of(domain: DataPath, *, follows_links: bool) -> tuple[Bucket, ObjectId]:
     """The bucket and the root group of a domain."""
     where = domain / DOMAIN_NAME
     root = bucket_at(domain, follows_links=follows_links).domain(DOMAIN_NAME).root
@@ -237,7 +237,7 @@ def _root_of(domain: ReadPlace, *, follows_links: bool) -> tuple[Bucket, ObjectI
     raise CorruptDataset(f"the root group {root} is in no folder above", path=str(where))
 
 
-def _dataset_in(folder: ReadPlace) -> FoundDataset:
+def _dataset_in(folder: DataPath) -> FoundDataset:
     """The dataset whose v2 folder this is."""
     where = folder / DATASET_NAME
     own = parse_dataset(where.content(), str(where)).id
@@ -247,9 +247,9 @@ def _dataset_in(folder: ReadPlace) -> FoundDataset:
     raise CorruptDataset(f"id is {own}, which does not lie in this folder", path=str(where))
 
 
-def _domain_above(place: ReadPlace) -> ReadPlace | None:
+def _domain_above(path: DataPath) -> DataPath | None:
     """The domain that a place is, or is a path in; None without one. Folders of domains are none."""
-    for folder in place.upwards(_MAX_DEPTH):
+    for folder in path.upwards(_MAX_DEPTH):
         if (folder / DOMAIN_NAME).is_object():
             return folder if _has_root(folder) else None
         if folder.is_folder():
@@ -257,24 +257,24 @@ def _domain_above(place: ReadPlace) -> ReadPlace | None:
     return None
 
 
-def _has_root(folder: ReadPlace) -> bool:
+def _has_root(folder: DataPath) -> bool:
     try:
         return bucket_at(folder, follows_links=True).domain(DOMAIN_NAME).root is not None
     except CorruptDataset:
         return True  # opening reports it
 
 
-def _below(domain: ReadPlace, place: ReadPlace) -> str:
+def _below(domain: DataPath, path: DataPath) -> str:
     """The path of a place in a domain, with "/" before each part."""
     names: list[str] = []
-    for folder in place.upwards(_MAX_DEPTH):
+    for folder in path.upwards(_MAX_DEPTH):
         if folder.real() == domain.real():
             break
         names.append(folder.name)
     return "".join(f"/{name}" for name in reversed(names))
 
 
-def _domains_below(top: ReadPlace) -> Iterator[ReadPlace]:
+def _domains_below(top: DataPath) -> Iterator[DataPath]:
     todo, looked = [top], 0
     while todo and looked < _MAX_FOLDERS:
         folder = todo.pop(0)
@@ -285,7 +285,7 @@ def _domains_below(top: ReadPlace) -> Iterator[ReadPlace]:
             todo += sorted(_folders(folder))
 
 
-def _is_bucket(folder: ReadPlace) -> bool:
+def _is_bucket(folder: DataPath) -> bool:
     """Return True for a folder with objects of schema v1 or v2."""
     database = folder / DATABASE_FOLDER
     if database.is_folder() and any(map(_V2_FOLDER.fullmatch, database.names())):
@@ -293,19 +293,19 @@ def _is_bucket(folder: ReadPlace) -> bool:
     return any(parse_key(name) is not None for name in itertools.islice(folder.names(), _MAX_CHILDREN))
 
 
-def _is_bucket_part(folder: ReadPlace) -> bool:
+def _is_bucket_part(folder: DataPath) -> bool:
     return (folder / DOMAIN_NAME).is_object() or _is_bucket(folder)
 
 
-def _folders(folder: ReadPlace) -> list[ReadPlace]:
+def _folders(folder: DataPath) -> list[DataPath]:
     children = itertools.islice(folder.children(), _MAX_FOLDERS)
     return list(
         itertools.islice((child for child in children if not child.is_link() and child.is_folder()), _MAX_CHILDREN)
     )
 
 
-def _v1_dataset(place: ReadPlace) -> ObjectId | None:
+def _v1_dataset(path: DataPath) -> ObjectId | None:
     """The dataset whose v1 file has this name."""
-    found = parse_key(place.name)
+    found = parse_key(path.name)
     is_dataset = found is not None and found.position is None and found.id.kind == "d"
     return found.id if found is not None and is_dataset else None

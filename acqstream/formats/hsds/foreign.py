@@ -26,7 +26,7 @@ from acqstream.formats.hsds.object_id import ObjectId
 from acqstream.formats.hsds.reference_layout import is_reference_note
 from acqstream.formats.hsds.reference_reader import check_references, find_references
 from acqstream.storage.files.boundary import requested_links
-from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.data_path import DataPath
 from acqstream.storage.stores.store import Store
 
 _MARK_BYTES = 2**20  # of a document that tell what it is
@@ -35,17 +35,17 @@ _LABELS = "DIMENSION_LABELS"
 _MISSING = "is missing; HSDS servers need it"
 
 
-def detect(path: ReadPlace) -> bool:
+def detect(path: DataPath) -> bool:
     """Return True if `path` is a container of ours, or a part of a tree of a server: see domain."""
     return container_of(path) is not None or is_tree(path)
 
 
-def folder_of(path: ReadPlace) -> ReadPlace:
+def folder_of(path: DataPath) -> DataPath:
     """The container of ours that `path` means, else `path` itself."""
     return container_of(path) or path
 
 
-def open_array(path: ReadPlace) -> list[ChunkReader]:
+def open_array(path: DataPath) -> list[ChunkReader]:
     """Readers of all levels, the full resolution first.
 
     Raises DatasetError that lists the datasets of a tree with several, UnknownFormat, CorruptDataset, StorageError.
@@ -59,7 +59,7 @@ def open_array(path: ReadPlace) -> list[ChunkReader]:
     return open_layout(container, read_layout)
 
 
-def open_dataset(path: ReadPlace) -> ChunkReader:
+def open_dataset(path: DataPath) -> ChunkReader:
     """The reader of the one dataset that a path in a tree of a server means. Raises as `open_array`."""
     found = find_dataset(path, follows_links=requested_links() is True)
     place = found.bucket / (found.id.key if found.id.is_v1 else found.id.folder)
@@ -67,11 +67,11 @@ def open_dataset(path: ReadPlace) -> ChunkReader:
     return reader
 
 
-def _find_dataset(bucket: ReadPlace, own: ObjectId, _place: ReadPlace) -> Sequence[Callable[[], StoredLevel]]:
+def _find_dataset(bucket: DataPath, own: ObjectId, _place: DataPath) -> Sequence[Callable[[], StoredLevel]]:
     return [partial(DatasetLevel, bucket, own)]
 
 
-def container_of(path: ReadPlace) -> ReadPlace | None:
+def container_of(path: DataPath) -> DataPath | None:
     """The container of ours that a path is, or is the note, the bucket or the domain of; None for anything else.
 
     A dataset in a container is an array by itself, as the server has it.
@@ -83,17 +83,17 @@ def container_of(path: ReadPlace) -> ReadPlace | None:
     return next((folder for folder in path.upwards(_MAX_DEPTH) if is_container(folder)), None)
 
 
-def is_container(folder: ReadPlace) -> bool:
+def is_container(folder: DataPath) -> bool:
     """Return True for the top folder of a container of ours."""
     return is_note(content := _mark(folder)) or is_reference_note(content)
 
 
-def is_by_reference(container: ReadPlace) -> bool:
+def is_by_reference(container: DataPath) -> bool:
     """Return True for a container of ours whose pixels stay in the stacks of a dataset."""
     return is_reference_note(_mark(container))
 
 
-def _mark(folder: ReadPlace) -> bytes:
+def _mark(folder: DataPath) -> bytes:
     """The beginning of the note in a folder; empty without one."""
     try:
         return folder.store(follows_links=True).get(NOTE_NAME, 0, _MARK_BYTES) or b""
@@ -111,7 +111,7 @@ def read_layout(store: Store) -> tuple[HsdsLayout, bool]:
     return noted_layout(note), note.complete
 
 
-def check(path: ReadPlace, report: CheckReport) -> ChunkCounts:
+def check(path: DataPath, report: CheckReport) -> ChunkCounts:
     """All levels of a container of ours with the documents for the server, or the one dataset that a path means."""
     container = container_of(path)
     if container is not None and is_by_reference(container):
@@ -145,15 +145,15 @@ class DatasetLevel:
 
     complete = True
 
-    def __init__(self, place: ReadPlace, own: ObjectId) -> None:
+    def __init__(self, path: DataPath, own: ObjectId) -> None:
         follows = requested_links() is True
-        bucket = bucket_at(place, follows_links=follows)
+        bucket = bucket_at(path, follows_links=follows)
         document = bucket.dataset(own)
         where = bucket.where(own.key)
         dims, dtype = _checked_items(document, where)
         shape = tuple(max(1, size) for size in document.chunk_shape)
         codec = ChunkCodec(shape, dtype, document.filters)
-        self._chunks = dataset_chunks(bucket, document, codec, in_root(place.parent, follows_links=follows))
+        self._chunks = dataset_chunks(bucket, document, codec, in_root(path.parent, follows_links=follows))
         self.spec = ArraySpec(
             axes=_axes(document, len(dims)),
             shape=dims,

@@ -30,7 +30,7 @@ from acqstream.formats.hsds.layout import NOTE_NAME
 from acqstream.formats.hsds.reference_layout import ReferenceLayout, ReferenceNote, parse_reference_note
 from acqstream.storage.files.boundary import requested_links
 from acqstream.storage.files.small_file import MAX_FILE_BYTES, parse_fields
-from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.data_path import DataPath
 from acqstream.storage.stores.store import Store
 
 STATE_NAME = "acqstream.json"  # of a dataset that acqstream has written
@@ -51,7 +51,7 @@ class StackStore:
     Methods raise DatasetError if the dataset is missing or another one, CorruptDataset for a missing or cut stack.
     """
 
-    def __init__(self, container: ReadPlace, note: ReferenceNote, *, follows_links: bool) -> None:
+    def __init__(self, container: DataPath, note: ReferenceNote, *, follows_links: bool) -> None:
         if not follows_links and not _BESIDE.fullmatch(note.dataset):
             text = f"its pixels lie in {note.dataset!r:.200}, which is no dataset in the folder of this container"
             raise UnsupportedFeature(f"{container}: {text}; if you trust it, open it with follow_links=True")
@@ -117,7 +117,7 @@ class ReferenceLevel:
     Entries of the table that were read are kept; a new object reads them again.
     """
 
-    def __init__(self, container: ReadPlace, *, follows_links: bool) -> None:
+    def __init__(self, container: DataPath, *, follows_links: bool) -> None:
         self.container = container
         self.layout = ReferenceLayout(note=read_reference_note(container.store(follows_links=False)))
         note = self.layout.note
@@ -235,12 +235,12 @@ def read_reference_note(store: Store) -> ReferenceNote:
     return parse_reference_note(content, where)
 
 
-def find_references(container: ReadPlace) -> Sequence[Callable[[], StoredLevel]]:
+def find_references(container: DataPath) -> Sequence[Callable[[], StoredLevel]]:
     """The one level of a container of ours, with the links that the enclosing `following_links` allows."""
     return [partial(ReferenceLevel, container, follows_links=requested_links() is True)]
 
 
-def check_references(container: ReadPlace, report: CheckReport) -> ChunkCounts:
+def check_references(container: DataPath, report: CheckReport) -> ChunkCounts:
     """Check every entry of the table: its stack exists, and has the bytes. Pixels are not read.
 
     payload_bytes are those of the frames that it refers to.

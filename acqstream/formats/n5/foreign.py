@@ -42,7 +42,7 @@ from acqstream.formats.n5.metadata import (
     read_space,
 )
 from acqstream.storage.files.boundary import leads_out, requested_links
-from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.data_path import DataPath
 
 SUFFIX = ".n5"
 _MAX_DEPTH = 32
@@ -57,22 +57,22 @@ _SETUP, _TIMEPOINT = "setup", "timepoint"
 _SLOWEST = ("time", "position")  # of the axes that are folders, in this order
 
 
-def detect(path: ReadPlace) -> bool:
+def detect(path: DataPath) -> bool:
     """Return True if `path` is an N5 container, lies in one, or is an XML file of BigDataViewer that names one."""
     return _bdv_content(path) is not None or array_folder(path) is not None
 
 
-def open_array(path: ReadPlace) -> list[ChunkReader]:
+def open_array(path: DataPath) -> list[ChunkReader]:
     """Readers of all levels, the full resolution first. Raises UnknownFormat, DatasetError."""
     return open_folder(*_meant(path))
 
 
-def folder_of(path: ReadPlace) -> ReadPlace:
+def folder_of(path: DataPath) -> DataPath:
     """The container that `path` means. Raises UnknownFormat."""
     return container_of(_meant(path)[0])
 
 
-def open_folder(folder: ReadPlace, fallback: Attributes) -> list[ChunkReader]:
+def open_folder(folder: DataPath, fallback: Attributes) -> list[ChunkReader]:
     """The levels of the array that a folder of a container means.
 
     fallback: what is known of it besides, as attributes of a group. Raises DatasetError and what belongs to it.
@@ -80,14 +80,14 @@ def open_folder(folder: ReadPlace, fallback: Attributes) -> list[ChunkReader]:
     return open_readers(folder, partial(_find_levels, fallback=fallback), container_of(folder).boundary())
 
 
-def _find_levels(folder: ReadPlace, fallback: Attributes) -> Sequence[Callable[[], N5Level]]:
+def _find_levels(folder: DataPath, fallback: Attributes) -> Sequence[Callable[[], N5Level]]:
     found = find_array(folder)
     if found.notes is None and found.complete and parse_notes(readable_attributes(container_of(folder))) is not None:
         found = find_array(folder)  # our note came after the look for it, and before the array
     return [partial(N5Level, folder, found, number, fallback) for number in found.levels]
 
 
-def check(container: ReadPlace, report: CheckReport) -> ChunkCounts:
+def check(container: DataPath, report: CheckReport) -> ChunkCounts:
     """Check attributes, headers and payloads of all datasets of a container.
 
     An inner block that is smaller than the others is a problem, although it is read. Blocks outside the grid are noted.
@@ -136,18 +136,18 @@ class FoundArray:
 
     axes: tuple[str, ...]
     shape: tuple[int, ...]
-    folders: Mapping[Position, ReadPlace]
-    first: ReadPlace
+    folders: Mapping[Position, DataPath]
+    first: DataPath
     levels: Mapping[int, str]
     notes: Notes | None
     complete: bool
-    container: ReadPlace
+    container: DataPath
 
     def groups(self) -> Iterator[Position]:
         """The positions of all groups."""
         return iter(self.folders) if self.notes is None else itertools.product(*map(range, self.shape))
 
-    def dataset(self, group: Position, level: int) -> ReadPlace | None:
+    def dataset(self, group: Position, level: int) -> DataPath | None:
         """The folder of a level in the group at a position; None where nothing is known of one."""
         if self.notes is None:
             folder = self.folders.get(group)
@@ -162,7 +162,7 @@ class N5Level:
     Raises DatasetError if the array is no longer a single one.
     """
 
-    def __init__(self, path: ReadPlace, found: FoundArray, number: int, fallback: Attributes) -> None:
+    def __init__(self, path: DataPath, found: FoundArray, number: int, fallback: Attributes) -> None:
         self.complete = found.complete
         self._found = found
         self._number = number
@@ -199,7 +199,7 @@ class N5Level:
         ndim = len(self._attributes.dimensions)
         for group in self._found.groups():
             folder = self._found.dataset(group, self._number)
-            stack: list[tuple[ReadPlace, tuple[int, ...]]] = [] if folder is None else [(folder, ())]
+            stack: list[tuple[DataPath, tuple[int, ...]]] = [] if folder is None else [(folder, ())]
             while stack:
                 place, above = stack.pop()
                 for number in _numbers_in(place):
@@ -219,7 +219,7 @@ class N5Level:
         header = parse_header(_start_of(path, _HEADER_BYTES), self._attributes, str(path))
         return (*(1 for _ in self._found.axes), *header.shape)
 
-    def _block(self, position: Position) -> ReadPlace | None:
+    def _block(self, position: Position) -> DataPath | None:
         """A block file: the folder of its dataset, and its position there, x first; None without such a dataset."""
         leading = len(self._found.axes)
         folder = self._found.dataset(position[:leading], self._number)
@@ -249,7 +249,7 @@ class N5Level:
         return replace(noted, shape=spec.shape, dtype=spec.dtype, chunk_shape=spec.chunk_shape)
 
 
-def find_array(folder: ReadPlace) -> FoundArray:
+def find_array(folder: DataPath) -> FoundArray:
     """The array that is meant by a folder of a container.
 
     Raises DatasetError that lists what there is if that is several arrays, or none, CorruptDataset.
@@ -263,7 +263,7 @@ def find_array(folder: ReadPlace) -> FoundArray:
         return FoundArray((), (), {(): folder}, folder, levels, None, complete, folder)
     notes = parse_notes(attributes)
     axes: tuple[str, ...]
-    folders: Mapping[Position, ReadPlace] = {}
+    folders: Mapping[Position, DataPath] = {}
     if notes is not None:
         axes = notes.axes[: folder_axes(notes.layout, notes.axes)]
         shape = notes.shape[: len(axes)]
@@ -285,12 +285,12 @@ def find_array(folder: ReadPlace) -> FoundArray:
     return FoundArray(axes, shape, folders, first, levels, notes, complete, folder)
 
 
-def level_count(group: ReadPlace) -> int:
+def level_count(group: DataPath) -> int:
     """Number of levels s0, s1, ... of a group; 0 if it is not a group of levels."""
     return next(at for at in itertools.count() if not is_dataset(read_attributes(group / level_folder(at))))
 
 
-def several_arrays(folder: ReadPlace) -> DatasetError:
+def several_arrays(folder: DataPath) -> DatasetError:
     """The error for a folder whose arrays do not make up one."""
     found = find_datasets(folder, _MAX_LISTED + 1)
     if not found:
@@ -300,10 +300,10 @@ def several_arrays(folder: ReadPlace) -> DatasetError:
     return DatasetError(f"{folder}: holds arrays that do not make up one; open one of them: {', '.join(names)}{more}")
 
 
-_Groups = tuple[tuple[str, ...], Mapping[Position, ReadPlace]]  # axes, and folders by their position along them
+_Groups = tuple[tuple[str, ...], Mapping[Position, DataPath]]  # axes, and folders by their position along them
 
 
-def _find_groups(folder: ReadPlace) -> _Groups | None:
+def _find_groups(folder: DataPath) -> _Groups | None:
     found = _groups_below(folder, 0)
     if found is None or len(set(found[0])) < len(found[0]):
         return None
@@ -314,7 +314,7 @@ def _find_groups(folder: ReadPlace) -> _Groups | None:
     return tuple(axes[axis] for axis in order), dict(sorted(moved.items()))
 
 
-def _groups_below(folder: ReadPlace, depth: int) -> _Groups | None:
+def _groups_below(folder: DataPath, depth: int) -> _Groups | None:
     if level_count(folder):
         return (), {(): folder}
     numbered = _numbered_folders(folder)
@@ -333,9 +333,9 @@ def _groups_below(folder: ReadPlace, depth: int) -> _Groups | None:
     }
 
 
-def _numbered_folders(folder: ReadPlace) -> dict[str, dict[int, ReadPlace]]:
+def _numbered_folders(folder: DataPath) -> dict[str, dict[int, DataPath]]:
     """Child folders by the word and the number in their names; those without are under the word "", in any order."""
-    found: dict[str, dict[int, ReadPlace]] = {}
+    found: dict[str, dict[int, DataPath]] = {}
     for child in list_folders(folder):
         match = _NUMBERED.fullmatch(child.name)
         siblings = found.setdefault(match[1] if match else "", {})
@@ -343,7 +343,7 @@ def _numbered_folders(folder: ReadPlace) -> dict[str, dict[int, ReadPlace]]:
     return found
 
 
-def _meant(path: ReadPlace) -> tuple[ReadPlace, Attributes]:
+def _meant(path: DataPath) -> tuple[DataPath, Attributes]:
     """The folder that is meant, and attributes that an XML file adds to it."""
     fallback: Attributes = {}
     content = _bdv_content(path)
@@ -359,7 +359,7 @@ def _meant(path: ReadPlace) -> tuple[ReadPlace, Attributes]:
     return folder, fallback
 
 
-def _bdv_content(path: ReadPlace) -> bytes | None:
+def _bdv_content(path: DataPath) -> bytes | None:
     """The content of an XML file of BigDataViewer; None for any other file or folder."""
     if path.suffix != XML_SUFFIX or not path.is_object():
         return None
@@ -367,7 +367,7 @@ def _bdv_content(path: ReadPlace) -> bytes | None:
     return content if contains_bdv(content) else None
 
 
-def _start_of(file: ReadPlace, length: int) -> bytes:
+def _start_of(file: DataPath, length: int) -> bytes:
     opened = file.open()
     try:
         return opened.read(0, length)
@@ -375,7 +375,7 @@ def _start_of(file: ReadPlace, length: int) -> bytes:
         opened.close()
 
 
-def read_attributes(folder: ReadPlace) -> dict[str, Any] | None:
+def read_attributes(folder: DataPath) -> dict[str, Any] | None:
     """The attributes of a group; None if it has no file of them. Raises CorruptDataset if that is not a JSON object."""
     file = folder / ATTRIBUTES_NAME
     try:
@@ -385,7 +385,7 @@ def read_attributes(folder: ReadPlace) -> dict[str, Any] | None:
     return parse_attributes(content, str(file))
 
 
-def container_of(folder: ReadPlace) -> ReadPlace:
+def container_of(folder: DataPath) -> DataPath:
     """The container that a folder lies in: the nearest that says so, else the outermost one with attributes."""
     outermost = folder
     for place in folder.upwards(_MAX_DEPTH):
@@ -396,7 +396,7 @@ def container_of(folder: ReadPlace) -> ReadPlace:
     return outermost
 
 
-def array_folder(path: ReadPlace) -> ReadPlace | None:
+def array_folder(path: DataPath) -> DataPath | None:
     """The array or group that `path` means: itself, or what an attributes.json or a block file in it belongs to.
 
     None if there is nothing of N5 there.
@@ -411,19 +411,19 @@ def array_folder(path: ReadPlace) -> ReadPlace | None:
     return start if (is_folder or path.name == ATTRIBUTES_NAME) and _is_group(start) else None
 
 
-def _below(folder: ReadPlace, names: Iterable[str]) -> ReadPlace:
+def _below(folder: DataPath, names: Iterable[str]) -> DataPath:
     """The place at the end of these names."""
     for name in names:
         folder /= name
     return folder
 
 
-def find_datasets(folder: ReadPlace, limit: int) -> list[ReadPlace]:
+def find_datasets(folder: DataPath, limit: int) -> list[DataPath]:
     """Datasets at or below `folder`, at most `limit` of them, in the order of their names."""
     return list(itertools.islice(_datasets(folder, ()), limit))
 
 
-def _datasets(folder: ReadPlace, above: tuple[str, ...]) -> Iterator[ReadPlace]:
+def _datasets(folder: DataPath, above: tuple[str, ...]) -> Iterator[DataPath]:
     if is_dataset(read_attributes(folder)):
         yield folder
     elif len(above) < _MAX_DEPTH:
@@ -433,7 +433,7 @@ def _datasets(folder: ReadPlace, above: tuple[str, ...]) -> Iterator[ReadPlace]:
                 yield from _datasets(child, inside)
 
 
-def list_folders(folder: ReadPlace) -> list[ReadPlace]:
+def list_folders(folder: DataPath) -> list[DataPath]:
     """Child folders in the order of their names. Raises StorageError, DatasetError if there is no such folder."""
     try:
         return sorted(child for child in folder.children() if child.is_folder())
@@ -441,7 +441,7 @@ def list_folders(folder: ReadPlace) -> list[ReadPlace]:
         raise DatasetError(f"{folder}: no such folder") from error
 
 
-def readable_attributes(folder: ReadPlace) -> Mapping[str, Any] | None:
+def readable_attributes(folder: DataPath) -> Mapping[str, Any] | None:
     """Of a folder above or beside the one asked for, where damaged and forbidden ones do not matter."""
     try:
         return read_attributes(folder)
@@ -449,11 +449,11 @@ def readable_attributes(folder: ReadPlace) -> Mapping[str, Any] | None:
         return None
 
 
-def _is_container(folder: ReadPlace) -> bool:
+def _is_container(folder: DataPath) -> bool:
     return folder.suffix == SUFFIX or VERSION_KEY in (readable_attributes(folder) or {})
 
 
-def _is_group(folder: ReadPlace) -> bool:
+def _is_group(folder: DataPath) -> bool:
     """Return True if a folder is a dataset, or a group of one of the kinds that can be told from any other folder."""
     try:
         attributes = read_attributes(folder)
@@ -465,11 +465,11 @@ def _is_group(folder: ReadPlace) -> bool:
     return any(is_dataset(readable_attributes(child)) for child in children)
 
 
-def _level_folder(group: ReadPlace, name: str) -> ReadPlace:
+def _level_folder(group: DataPath, name: str) -> DataPath:
     return group / name if name else group
 
 
-def _read_dataset(folder: ReadPlace) -> tuple[dict[str, Any], DatasetAttributes]:
+def _read_dataset(folder: DataPath) -> tuple[dict[str, Any], DatasetAttributes]:
     """The attributes of a dataset, as they stand and parsed."""
     attributes = read_attributes(folder)
     if attributes is None or not is_dataset(attributes):
@@ -477,9 +477,9 @@ def _read_dataset(folder: ReadPlace) -> tuple[dict[str, Any], DatasetAttributes]
     return attributes, parse_dataset(attributes, str(folder / ATTRIBUTES_NAME))
 
 
-def _attributes_above(folder: ReadPlace) -> list[Attributes]:
+def _attributes_above(folder: DataPath) -> list[Attributes]:
     """Those of the folders above a dataset, up to the container, nearest first."""
-    container, places = container_of(folder).absolute(), list[ReadPlace]()
+    container, places = container_of(folder).absolute(), list[DataPath]()
     for place in folder.upwards(_MAX_DEPTH):
         places.append(place)
         if place == container:
@@ -487,7 +487,7 @@ def _attributes_above(folder: ReadPlace) -> list[Attributes]:
     return [readable_attributes(place) or {} for place in places[1:]]
 
 
-def _numbers_in(folder: ReadPlace) -> Iterator[int]:
+def _numbers_in(folder: DataPath) -> Iterator[int]:
     """Items with the name of a block, or of a folder of blocks, a plain decimal."""
     try:
         names = folder.names()

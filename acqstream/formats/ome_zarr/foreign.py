@@ -26,7 +26,7 @@ from acqstream.formats.ome_zarr.zarr_array import ZarrArray
 from acqstream.formats.ome_zarr.zarr_json import DOCUMENT_NAME, parse_array
 from acqstream.storage.files.boundary import requested_links
 from acqstream.storage.files.small_file import MAX_FILE_BYTES, parse_fields
-from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.data_path import DataPath
 from acqstream.storage.stores.store import Store
 
 NodeKind = Literal["image", "array", "plate", "collection", "nothing"]
@@ -34,12 +34,12 @@ NodeKind = Literal["image", "array", "plate", "collection", "nothing"]
 _MAX_ABOVE = 4  # folders between an array and the group that lists it
 
 
-def detect(path: ReadPlace) -> bool:
+def detect(path: DataPath) -> bool:
     """Return True if a path is a node of a Zarr hierarchy, or a document in one; its content is not looked at."""
     return _node_folder(path) is not None
 
 
-def folder_of(path: ReadPlace) -> ReadPlace:
+def folder_of(path: DataPath) -> DataPath:
     """The folder of the node that a path means. Raises UnknownFormat."""
     folder = _node_folder(path)
     if folder is None:
@@ -47,7 +47,7 @@ def folder_of(path: ReadPlace) -> ReadPlace:
     return folder
 
 
-def open_array(path: ReadPlace) -> list[ChunkReader]:
+def open_array(path: DataPath) -> list[ChunkReader]:
     """Readers of all levels, the full resolution first: of all images of our container, or of one foreign image.
 
     Raises UnknownFormat, DatasetError that lists the images of a foreign collection, CorruptDataset, StorageError.
@@ -56,7 +56,7 @@ def open_array(path: ReadPlace) -> list[ChunkReader]:
     return open_readers(folder, _find_levels) if has_own_note(folder) else open_foreign(folder)
 
 
-def open_foreign(path: ReadPlace) -> list[ChunkReader]:
+def open_foreign(path: DataPath) -> list[ChunkReader]:
     """Readers of all levels of an image or an array, the full resolution first.
 
     Raises DatasetError that lists the images of a collection or a plate, UnknownFormat for anything else,
@@ -70,25 +70,25 @@ def open_foreign(path: ReadPlace) -> list[ChunkReader]:
     return open_image(folder)
 
 
-def open_image(place: ReadPlace) -> list[ChunkReader]:
+def open_image(path: DataPath) -> list[ChunkReader]:
     """Readers of all levels of the image, or of the one array, in a folder; the full resolution first.
 
     Raises DatasetError if it is neither, CorruptDataset, UnsupportedFeature, StorageError.
     """
-    return open_readers(place, _find_image_levels)
+    return open_readers(path, _find_image_levels)
 
 
-def check(container: ReadPlace, report: CheckReport) -> ChunkCounts:
+def check(container: DataPath, report: CheckReport) -> ChunkCounts:
     """All levels: documents, indices of shards and chunks. Chunks beyond the grid in a shard are no problem."""
     return check_levels(open_checked(open_array, container, report), report, None)
 
 
-def find_node(place: ReadPlace) -> NodeKind:
+def find_node(path: DataPath) -> NodeKind:
     """The kind of a node. A group that is no image and no plate is a collection, even an empty one.
 
     Raises CorruptDataset, UnsupportedFeature, StorageError.
     """
-    folder = _node_folder(place)
+    folder = _node_folder(path)
     node = None if folder is None else read_node(_store(folder))
     if node is None:
         return "nothing"
@@ -99,7 +99,7 @@ def find_node(place: ReadPlace) -> NodeKind:
     return "plate" if collection_kind(node) == "plate" else "collection"
 
 
-def has_own_note(folder: ReadPlace) -> bool:
+def has_own_note(folder: DataPath) -> bool:
     """Return True for a container of ours; a damaged document is left to the reader that names what is wrong."""
     document = folder / DOCUMENT_NAME
     if not document.is_object():
@@ -121,17 +121,17 @@ def read_note(store: Store, where: str) -> Note:
     return parse_note(fields.child("attributes"))
 
 
-def _node_folder(place: ReadPlace) -> ReadPlace | None:
-    if place.name in DOCUMENT_NAMES and place.is_object():
-        return place.parent
-    return place if any((place / name).is_object() for name in DOCUMENT_NAMES) else None
+def _node_folder(path: DataPath) -> DataPath | None:
+    if path.name in DOCUMENT_NAMES and path.is_object():
+        return path.parent
+    return path if any((path / name).is_object() for name in DOCUMENT_NAMES) else None
 
 
-def _store(folder: ReadPlace) -> Store:
+def _store(folder: DataPath) -> Store:
     return folder.store(follows_links=requested_links() is True)
 
 
-def _find_levels(path: ReadPlace) -> Sequence[Callable[[], StoredLevel]]:
+def _find_levels(path: DataPath) -> Sequence[Callable[[], StoredLevel]]:
     store = _store(path)
     note = read_note(store, str(path))
     return [partial(ContainerLevel, path, store, note, level) for level in range(len(note.levels))]
@@ -140,7 +140,7 @@ def _find_levels(path: ReadPlace) -> Sequence[Callable[[], StoredLevel]]:
 class ContainerLevel:
     """A StoredLevel of a container that our writer made: of all its images as one array, as our note describes it."""
 
-    def __init__(self, path: ReadPlace, store: Store, note: Note, level: int) -> None:
+    def __init__(self, path: DataPath, store: Store, note: Note, level: int) -> None:
         spec = note.levels[level]
         members, _ = split_axes(spec.axes)
         self.complete = note.complete
@@ -177,7 +177,7 @@ class ContainerLevel:
     def _prefix(self, member: Position) -> str:
         return "".join(f"{part}/" for part in (*self._folders.parts(member), self._level))
 
-    def _first_array(self, path: ReadPlace, note: Note) -> ZarrArray:
+    def _first_array(self, path: DataPath, note: Note) -> ZarrArray:
         """The array of the first image: all have the same chunks and codecs."""
         members = self._members
         key = f"{self._prefix((0,) * members)}{DOCUMENT_NAME}"
@@ -206,9 +206,9 @@ class ImageLevel:
     spec: ArraySpec
 
 
-def _find_image_levels(place: ReadPlace) -> Sequence[Callable[[], StoredLevel]]:
-    store = _store(place)
-    return [partial(ZarrLevel, store, found) for found in find_levels(place, store)]
+def _find_image_levels(path: DataPath) -> Sequence[Callable[[], StoredLevel]]:
+    store = _store(path)
+    return [partial(ZarrLevel, store, found) for found in find_levels(path, store)]
 
 
 class ZarrLevel:
@@ -244,15 +244,15 @@ class ZarrLevel:
         return f"{self._store.url}/{self._chunks.key(self._array.place(position)[0])}"
 
 
-def find_levels(place: ReadPlace, store: Store) -> list[ImageLevel]:
+def find_levels(path: DataPath, store: Store) -> list[ImageLevel]:
     """The levels of an image, or the one of an array, from its documents. store has `place` as its root."""
     node = read_node(store)
     if node is None:
-        raise DatasetError(f"{place}: no Zarr array or group here")
+        raise DatasetError(f"{path}: no Zarr array or group here")
     if node.array is not None:
-        return [ImageLevel("", node.array, _array_spec(place, node.array))]
+        return [ImageLevel("", node.array, _array_spec(path, node.array))]
     if not node.is_image:
-        raise DatasetError(f"{place}: a Zarr group, but no image")
+        raise DatasetError(f"{path}: a Zarr group, but no image")
     image = parse_multiscales(node)
     arrays = [_level_array(store, entry, node) for entry in image.levels]
     first = arrays[0]
@@ -297,10 +297,10 @@ def _image_spec(image: Multiscales, entry: LevelEntry, array: ZarrArray, first: 
     )
 
 
-def _array_spec(place: ReadPlace, array: ZarrArray) -> ArraySpec:
+def _array_spec(path: DataPath, array: ZarrArray) -> ArraySpec:
     """The spec of an array that was opened by itself, with what a group above says of it."""
     names = [axis_name(name) for name in array.dimension_names]
-    above = _listed_above(place)
+    above = _listed_above(path)
     if above is not None:
         image, entry, group = above
         if len(image.axes) == len(array.shape) and ("" in names or tuple(names) == image.axes):
@@ -321,7 +321,7 @@ def _array_spec(place: ReadPlace, array: ZarrArray) -> ArraySpec:
     )
 
 
-def _listed_above(place: ReadPlace) -> tuple[Multiscales, LevelEntry, Node] | None:
+def _listed_above(place: DataPath) -> tuple[Multiscales, LevelEntry, Node] | None:
     """The image that lists an array as a level; damaged and forbidden folders above it do not matter."""
     parts: list[str] = []
     for folder in place.upwards(_MAX_ABOVE):

@@ -49,7 +49,7 @@ from acqstream.formats.precomputed.sharding import (
     unpacked,
 )
 from acqstream.storage.files.boundary import leads_out, requested_links
-from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.data_path import DataPath
 from acqstream.storage.stores.store import Store
 
 _MARK_BYTES = 2**20  # of a document that tell what it is
@@ -60,7 +60,7 @@ _AT_ONCE = 65536  # ids of a minishard index
 _SPARE_BYTES = 65536  # what gzip may add
 
 
-def detect(path: ReadPlace) -> bool:
+def detect(path: DataPath) -> bool:
     """Return True if `path` is a container of ours, a volume, or the file that describes one."""
     if path.name not in (INFO_NAME, NOTE_NAME) and not path.is_folder():
         return False
@@ -68,13 +68,13 @@ def detect(path: ReadPlace) -> bool:
     return is_container(folder) or _has(folder, INFO_NAME, is_info)
 
 
-def folder_of(path: ReadPlace) -> ReadPlace:
+def folder_of(path: DataPath) -> DataPath:
     """The container that `path` means: of a member of ours the container, else the volume."""
     folder = path.folder()
     return next((place for place in folder.upwards(_MAX_DEPTH) if is_container(place)), folder)
 
 
-def open_array(path: ReadPlace) -> Sequence[ChunkReader]:
+def open_array(path: DataPath) -> Sequence[ChunkReader]:
     """Readers of all levels, the full resolution first. Raises UnknownFormat, DatasetError, StorageError."""
     folder = path.folder()
     if is_container(folder):
@@ -84,7 +84,7 @@ def open_array(path: ReadPlace) -> Sequence[ChunkReader]:
     return open_volume(folder)
 
 
-def is_container(folder: ReadPlace) -> bool:
+def is_container(folder: DataPath) -> bool:
     """Return True for the top folder of a container of ours."""
     return _has(folder, NOTE_NAME, is_note)
 
@@ -99,18 +99,18 @@ def read_layout(store: Store) -> tuple[PrecomputedLayout, bool]:
     return noted_layout(note), note.complete
 
 
-def open_volume(folder: ReadPlace) -> Sequence[ChunkReader]:
+def open_volume(folder: DataPath) -> Sequence[ChunkReader]:
     """Readers of all scales of a volume, the finest first. Raises DatasetError, StorageError."""
     return open_readers(folder, _find_scales)
 
 
-def _find_scales(folder: ReadPlace) -> Sequence[Callable[[], StoredLevel]]:
+def _find_scales(folder: DataPath) -> Sequence[Callable[[], StoredLevel]]:
     store = folder.store(follows_links=requested_links() is True)
     info = read_info(store)
     return [partial(VolumeLevel, folder, store, info, level) for level in range(len(info.scales))]
 
 
-def check(container: ReadPlace, report: CheckReport) -> ChunkCounts:
+def check(container: DataPath, report: CheckReport) -> ChunkCounts:
     """Check a container of ours, or a volume of any writer; what is wrong goes to `report`. Raises StorageError."""
     if not is_container(container):
         return check_volume(container, report)
@@ -125,7 +125,7 @@ def check(container: ReadPlace, report: CheckReport) -> ChunkCounts:
     return counts
 
 
-def check_volume(volume: ReadPlace, report: CheckReport) -> ChunkCounts:
+def check_volume(volume: DataPath, report: CheckReport) -> ChunkCounts:
     """Check all scales of a volume of any writer; what is wrong goes to `report`. Raises StorageError."""
     readers = open_checked(open_volume, volume, report, DatasetError)
     for reader in readers:
@@ -153,7 +153,7 @@ class VolumeLevel:
 
     complete = True
 
-    def __init__(self, folder: ReadPlace, store: Store, info: VolumeInfo, level: int) -> None:
+    def __init__(self, folder: DataPath, store: Store, info: VolumeInfo, level: int) -> None:
         self.chunks = _open_chunks(folder, store, info.scales[level])
         self.spec = scale_spec(info, level)
         self._info = info
@@ -183,7 +183,7 @@ class VolumeLevel:
         return f"{self.chunks.store.url}/{self.chunks.folder}"
 
 
-def _open_chunks(volume: ReadPlace, store: Store, scale: Scale) -> ScaleChunks:
+def _open_chunks(volume: DataPath, store: Store, scale: Scale) -> ScaleChunks:
     """The stored chunks of a scale. Raises CorruptDataset, UnsupportedFeature."""
     where = f"{volume}/{INFO_NAME}"
     folder = _folder(scale.key, where)
@@ -246,7 +246,7 @@ def _folder(key: str, where: str) -> str | None:
     return "".join(f"{part}/" for part in parts)
 
 
-def _has(folder: ReadPlace, name: str, is_kind: Callable[[bytes], bool]) -> bool:
+def _has(folder: DataPath, name: str, is_kind: Callable[[bytes], bool]) -> bool:
     # Through a store: servers have no file names by which `info` could be told from a folder.
     try:
         content = folder.store(follows_links=True).get(name, 0, _MARK_BYTES)

@@ -31,7 +31,7 @@ from acqstream.formats.wkw.header import (
 )
 from acqstream.formats.wkw.layout import X_NAME, Y_NAME, Z_NAME, Cube, cube_path
 from acqstream.storage.files.read_file import ReadFile
-from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.data_path import DataPath
 
 _MOST_FOLDERS = 1024  # of which the headers are kept
 _PIECE_BYTES = 2**22  # of a piece that is read at once; at least one block
@@ -44,7 +44,7 @@ class CubeFolder:
     (z, y, x). Raises CorruptDataset with file, offset and what was expected, UnsupportedFeature, StorageError.
     """
 
-    def __init__(self, path: ReadPlace) -> None:
+    def __init__(self, path: DataPath) -> None:
         self.path = path
         file = path / HEADER_NAME
         try:
@@ -104,17 +104,17 @@ class CubeFolders:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: dict[ReadPlace, CubeFolder] = {}
+        self._kept: dict[DataPath, CubeFolder] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         return CubeFolders, ()
 
-    def kept(self, path: ReadPlace) -> CubeFolder | None:
+    def kept(self, path: DataPath) -> CubeFolder | None:
         """A folder that was read before."""
         with self._lock:
             return self._kept.get(path)
 
-    def get(self, path: ReadPlace, expected: Header) -> CubeFolder:
+    def get(self, path: DataPath, expected: Header) -> CubeFolder:
         """A folder whose header is of the expected kind. Raises CorruptDataset."""
         folder = self.kept(path)
         if folder is None:
@@ -181,7 +181,7 @@ def _as_blocks(memory: bytearray, header: Header) -> NDArray[np.generic]:
     return np.frombuffer(memory, header.dtype.newbyteorder("<")).reshape(-1, *header.block_shape)
 
 
-def find_cubes(folder: ReadPlace) -> Iterator[Cube]:
+def find_cubes(folder: DataPath) -> Iterator[Cube]:
     """The cube files of a folder; temporary files and whatever else lies there are passed over. In any order."""
     for z, z_folder in _numbered(folder, Z_NAME):
         for y, y_folder in _numbered(z_folder, Y_NAME):
@@ -189,7 +189,7 @@ def find_cubes(folder: ReadPlace) -> Iterator[Cube]:
                 yield z, y, x
 
 
-def _numbered(folder: ReadPlace, pattern: re.Pattern[str]) -> Iterator[tuple[int, ReadPlace]]:
+def _numbered(folder: DataPath, pattern: re.Pattern[str]) -> Iterator[tuple[int, DataPath]]:
     try:
         names = folder.names()
     except FileMissing as error:

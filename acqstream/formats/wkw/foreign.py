@@ -46,22 +46,22 @@ from acqstream.formats.wkw.metadata import (
     parse_properties,
     unit_symbol,
 )
-from acqstream.storage.stores.data_path import ReadPlace
+from acqstream.storage.stores.data_path import DataPath
 
 _MARKS = (ARRAY_NAME, PROPERTIES_NAME, HEADER_NAME)
 _MOST_MARK_BYTES = 2**20
 
 
-def open_array(path: ReadPlace, layer: str | None = None) -> list[ChunkReader]:
+def open_array(path: DataPath, layer: str | None = None) -> list[ChunkReader]:
     """Readers of all levels at `path`, the finest first; layer chooses one of a dataset. Raises as `find_levels`."""
     return open_readers(path, partial(_find, CubeFolders(), layer), container_of(path).boundary())
 
 
-def _find(folders: CubeFolders, layer: str | None, path: ReadPlace) -> Sequence[Callable[[], StoredLevel]]:
+def _find(folders: CubeFolders, layer: str | None, path: DataPath) -> Sequence[Callable[[], StoredLevel]]:
     return [partial(WkwLevel, folders, found) for found in find_levels(path, layer)]
 
 
-def check(container: ReadPlace, report: CheckReport) -> ChunkCounts:
+def check(container: DataPath, report: CheckReport) -> ChunkCounts:
     """Check all arrays at `container`; what is wrong goes to `report`. Raises StorageError."""
     readers = open_checked(_open_layers, container, report, UnsupportedFeature)
     counts = [0, 0]  # chunks that exist, bytes that they hold
@@ -83,7 +83,7 @@ def check(container: ReadPlace, report: CheckReport) -> ChunkCounts:
     return ChunkCounts(len(readers), counts[0], expected - counts[0], counts[1])
 
 
-def _open_layers(container: ReadPlace) -> list[ChunkReader]:
+def _open_layers(container: DataPath) -> list[ChunkReader]:
     with container_of(container).boundary().inside():
         layers: Sequence[str | None] = find_layers(container) or [None]
     return [reader for layer in layers for reader in open_array(container, layer)]
@@ -190,13 +190,13 @@ class WkwLevel:
         return self._folders.get(path, self._found.header)
 
 
-def read_array(container: ReadPlace) -> StoredArray:
+def read_array(container: DataPath) -> StoredArray:
     """The array that the note in this folder describes. Raises CorruptDataset, StorageError."""
     path = container / ARRAY_NAME
     return parse_array(path.content(), str(path))
 
 
-def read_properties(path: ReadPlace) -> DatasourceProperties:
+def read_properties(path: DataPath) -> DatasourceProperties:
     """The WKW layers of a dataset. Raises as `parse_properties`, and StorageError."""
     return parse_properties(path.content(), str(path))
 
@@ -210,11 +210,11 @@ class FoundLevel:
 
     spec: ArraySpec
     header: Header
-    folder: Callable[[tuple[int, ...], int], ReadPlace]
+    folder: Callable[[tuple[int, ...], int], DataPath]
     complete: bool = True
 
 
-def is_wkw(path: ReadPlace) -> bool:
+def is_wkw(path: DataPath) -> bool:
     """True for a container, dataset, layer or folder of cubes, or one of the files that tell of them."""
     if path.name not in _MARKS and path.suffix != ".wkw" and not path.is_folder():
         return False
@@ -227,7 +227,7 @@ def is_wkw(path: ReadPlace) -> bool:
     )
 
 
-def container_of(path: ReadPlace) -> ReadPlace:
+def container_of(path: DataPath) -> DataPath:
     """The folder of the whole dataset that `path` is in: as far up as a file tells of what is below."""
     folder = path.folder().absolute()
     near = list(folder.upwards(7))
@@ -238,14 +238,14 @@ def container_of(path: ReadPlace) -> ReadPlace:
     return folder
 
 
-def resume_options(options: WkwOptions, container: ReadPlace) -> WkwOptions:
+def resume_options(options: WkwOptions, container: DataPath) -> WkwOptions:
     """Raw cubes as they are in an existing container, unless a side was asked for: earlier versions chose others."""
     with suppress(FileMissing, CorruptDataset):  # the mirror is made again
         return replace(options, cube_side=options.cube_side or read_array(container).header.cube_side)
     return options
 
 
-def find_layers(path: ReadPlace) -> list[str] | None:
+def find_layers(path: DataPath) -> list[str] | None:
     """Names of the layers of a dataset where they differ too much to be one array; None where there is one array."""
     folder = _meant(path)
     if (folder / ARRAY_NAME).is_object() or not (folder / PROPERTIES_NAME).is_object():
@@ -254,7 +254,7 @@ def find_layers(path: ReadPlace) -> list[str] | None:
     return None if len(layers) < 2 or _alike(folder, layers) else [layer.name for layer in layers]
 
 
-def find_levels(path: ReadPlace, layer: str | None = None) -> list[FoundLevel]:
+def find_levels(path: DataPath, layer: str | None = None) -> list[FoundLevel]:
     """The levels of the array at `path`, the finest first; a file means the folder that it tells of.
 
     layer chooses one of a dataset. Raises DatasetError that names the layers where one has to be chosen,
@@ -273,14 +273,14 @@ def find_levels(path: ReadPlace, layer: str | None = None) -> list[FoundLevel]:
     raise UnknownFormat(f"{folder}: neither {PROPERTIES_NAME} nor {HEADER_NAME} is here")
 
 
-def _meant(path: ReadPlace) -> ReadPlace:
+def _meant(path: DataPath) -> DataPath:
     if path.is_folder():
         return path
     above = _cubes_above(path.parent) if path.suffix == ".wkw" else None
     return path.parent if above is None else above
 
 
-def _stored_level(container: ReadPlace, array: StoredArray, level: int) -> FoundLevel:
+def _stored_level(container: DataPath, array: StoredArray, level: int) -> FoundLevel:
     """A level of an array that was written here."""
     return FoundLevel(
         array.levels[level],
@@ -290,7 +290,7 @@ def _stored_level(container: ReadPlace, array: StoredArray, level: int) -> Found
     )
 
 
-def _dataset_levels(folder: ReadPlace, layer: str | None) -> list[FoundLevel]:
+def _dataset_levels(folder: DataPath, layer: str | None) -> list[FoundLevel]:
     properties = read_properties(folder / PROPERTIES_NAME)
     layers = [found for found in properties.layers if layer is None or found.name == layer]
     if not layers:
@@ -302,7 +302,7 @@ def _dataset_levels(folder: ReadPlace, layer: str | None) -> list[FoundLevel]:
     return [_stacked_level(folder, properties, layers, entry) for entry in layers[0].magnifications]
 
 
-def _alike(folder: ReadPlace, layers: Sequence[LayerProperties]) -> bool:
+def _alike(folder: DataPath, layers: Sequence[LayerProperties]) -> bool:
     kinds = {
         (layer.end, *((entry.magnification, _header(folder, layer, entry)) for entry in layer.magnifications))
         for layer in layers
@@ -311,7 +311,7 @@ def _alike(folder: ReadPlace, layers: Sequence[LayerProperties]) -> bool:
 
 
 def _stacked_level(
-    folder: ReadPlace, properties: DatasourceProperties, layers: Sequence[LayerProperties], entry: LayerMagnification
+    folder: DataPath, properties: DatasourceProperties, layers: Sequence[LayerProperties], entry: LayerMagnification
 ) -> FoundLevel:
     """One magnification of layers of one kind; more than one become an axis `channel`."""
     mag = entry.magnification
@@ -330,15 +330,15 @@ def _stacked_level(
     return FoundLevel(spec, header, lambda _dataset, layer: paths[layer])
 
 
-def _header(folder: ReadPlace, layer: LayerProperties, entry: LayerMagnification) -> Header:
+def _header(folder: DataPath, layer: LayerProperties, entry: LayerMagnification) -> Header:
     return _header_in(_folder_of(folder, layer, entry))
 
 
-def _header_in(folder: ReadPlace) -> Header:
+def _header_in(folder: DataPath) -> Header:
     return replace(CubeFolder(folder).header, data_offset=0)
 
 
-def _folder_of(folder: ReadPlace, layer: LayerProperties, entry: LayerMagnification) -> ReadPlace:
+def _folder_of(folder: DataPath, layer: LayerProperties, entry: LayerMagnification) -> DataPath:
     """Magnification of the cubes, as stated or by the usual names."""
     if entry.path:
         return folder / entry.path
@@ -381,7 +381,7 @@ def _with_channels(spec: ArraySpec, names: Sequence[str]) -> ArraySpec:
     )
 
 
-def _bare_level(folder: ReadPlace) -> FoundLevel:
+def _bare_level(folder: DataPath) -> FoundLevel:
     """One folder of cubes, its extent out of the dataset it belongs to, else as far as there are cubes."""
     told = _told_of(folder.absolute())
     if told is None:
@@ -392,14 +392,14 @@ def _bare_level(folder: ReadPlace) -> FoundLevel:
     return FoundLevel(replace(spec, attributes={"layer": layer.name}), header, lambda _dataset, _layer: folder)
 
 
-def _untold_level(folder: ReadPlace, mag: Magnification) -> FoundLevel:
+def _untold_level(folder: DataPath, mag: Magnification) -> FoundLevel:
     header = _header_in(folder)
     far = [max(items) for items in zip((-1, -1, -1), *find_cubes(folder), strict=True)]
     z, y, x = ((at + 1) * header.cube_side * factor for at, factor in zip(far, reversed(mag), strict=True))
     return FoundLevel(_spec((z, y, x), mag, header, None), header, lambda _dataset, _layer: folder)
 
 
-def _told_of(folder: ReadPlace) -> tuple[DatasourceProperties, LayerProperties, LayerMagnification] | None:
+def _told_of(folder: DataPath) -> tuple[DatasourceProperties, LayerProperties, LayerMagnification] | None:
     """Description of a folder of cubes by the dataset that it lies in."""
     dataset = folder.parent.parent
     if not (dataset / PROPERTIES_NAME).is_object():
@@ -412,7 +412,7 @@ def _told_of(folder: ReadPlace) -> tuple[DatasourceProperties, LayerProperties, 
     return None
 
 
-def _layer_folders(folder: ReadPlace) -> dict[Magnification, ReadPlace]:
+def _layer_folders(folder: DataPath) -> dict[Magnification, DataPath]:
     """The folders of cubes of a layer by magnification, the finest first."""
     if not folder.is_folder():
         return {}
@@ -421,7 +421,7 @@ def _layer_folders(folder: ReadPlace) -> dict[Magnification, ReadPlace]:
     return dict(sorted(found.items(), key=lambda item: (max(item[0]), item[0])))
 
 
-def _layer_levels(folder: ReadPlace, folders: dict[Magnification, ReadPlace]) -> list[FoundLevel]:
+def _layer_levels(folder: DataPath, folders: dict[Magnification, DataPath]) -> list[FoundLevel]:
     """The levels of a layer's folder, its extent out of the dataset it belongs to, if one tells."""
     dataset, name = folder.absolute().parent, folder.absolute().name
     if (dataset / PROPERTIES_NAME).is_object():
@@ -431,13 +431,13 @@ def _layer_levels(folder: ReadPlace, folders: dict[Magnification, ReadPlace]) ->
     return [_untold_level(path, mag) for mag, path in folders.items()]
 
 
-def _cubes_above(folder: ReadPlace) -> ReadPlace | None:
+def _cubes_above(folder: DataPath) -> DataPath | None:
     """The folder of cubes that this folder is, or is in: z and y folders lie below it."""
     above = itertools.islice(folder.upwards(3), 1, None)
     return next((candidate for candidate in (folder, *above) if (candidate / HEADER_NAME).is_object()), None)
 
 
-def _has_wkw_layers(folder: ReadPlace) -> bool:
+def _has_wkw_layers(folder: DataPath) -> bool:
     """Return True if the dataset's properties speak of WKW: webKNOSSOS describes other formats in the same file."""
     if not (folder / PROPERTIES_NAME).is_object():
         return False

@@ -33,13 +33,13 @@ class HeldFolder:
         if fd >= 0:
             FILES.close(fd)
 
-    def look(self) -> bool:
-        """Return True if it was moved since the last look. Raises StorageError if it was deleted."""
+    def was_moved(self) -> bool:
+        """Return True if it was moved since the last call. Raises StorageError if it was deleted."""
         before, self.place = self.place, self.at(self.path)
         return self.place != before
 
     def at(self, path: str) -> str:
-        """Return where the folder, or a file in it that is named by its first path, lies now. Raises as `look`."""
+        """Return where the folder, or a file in it that is named by its first path, lies now. Raises as `was_moved`."""
         is_inside = path == self.path or path.startswith(self.path + os.sep)
         if self._fd < 0 or not is_inside or self._is_at(self.path):
             return path

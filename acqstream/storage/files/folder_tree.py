@@ -28,7 +28,7 @@ MAX_EACH = 4  # files and folders forced one by one; more are forced together
 _MAX_THREADS = 16  # each of which waits for the disk
 
 
-class _Written(NamedTuple):
+class _WriteSpan(NamedTuple):
     """The numbers of the first and last unforced write to a file, counted over all files, and the bytes of them all."""
 
     first: int
@@ -44,7 +44,7 @@ class UnforcedFiles:
         self._names = threading.Lock()  # a file keeps its path while this is held; taken before `_lock`
         self._lock = threading.Lock()  # for all that follows
         self._numbers = itertools.count()
-        self._files: dict[str, _Written] = {}
+        self._files: dict[str, _WriteSpan] = {}
         self._being_forced: set[str] = set()
         self._can_join = True  # the file system forces all files at once
         self._file_system: tuple[int, Callable[[], object]] | None = None  # while files are unforced: descriptor, close
@@ -60,7 +60,7 @@ class UnforcedFiles:
                     self._file_system = fd, weakref.finalize(self, self._disk.close, fd)
             number, before = next(self._numbers), self._files.get(path)
             if before is None:
-                self._files[path] = _Written(number, number, length)
+                self._files[path] = _WriteSpan(number, number, length)
             else:
                 self._files[path] = before._replace(last=number, length=before.length + length)
 
@@ -154,13 +154,13 @@ class UnforcedFiles:
         if file_system is not None:
             file_system[1]()
 
-    def _settle(self, path: str, seen: _Written, start: int) -> None:
+    def _settle(self, path: str, seen: _WriteSpan, start: int) -> None:
         """Note that what was seen of a file before `start` is forced."""
         now = self._files.get(path)
         if now == seen:
             del self._files[path]
         elif now is not None:  # written to meanwhile
-            self._files[path] = _Written(start, now.last, max(0, now.length - seen.length))
+            self._files[path] = _WriteSpan(start, now.last, max(0, now.length - seen.length))
 
     def _force(self, path: str) -> None:
         """The file counts as unforced until the return, so a caller that comes meanwhile waits for the disk too."""

@@ -113,7 +113,7 @@ class HttpStore:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPlace:
+class DataPath:
     """An object (a file), a folder, or a name without either, on this machine or at a URL; it only reads.
 
     Every question is a call of the file system or a request; nothing is cached. Text, as in messages, is the path or
@@ -134,11 +134,11 @@ class ReadPlace:
         return self.path.suffix
 
     @property
-    def parent(self) -> ReadPlace:
+    def parent(self) -> DataPath:
         """The folder above; the place itself at a root."""
-        return ReadPlace(self.path.parent)
+        return DataPath(self.path.parent)
 
-    def upwards(self, limit: int) -> Iterator[ReadPlace]:
+    def upwards(self, limit: int) -> Iterator[DataPath]:
         """The place and the folders above it, absolute, the nearest first; at most `limit` places."""
         place = self.absolute()
         for _ in range(limit):
@@ -148,20 +148,20 @@ class ReadPlace:
                 return
             place = above
 
-    def absolute(self) -> ReadPlace:
+    def absolute(self) -> DataPath:
         """The same place by its path from the root; links stay as they are."""
-        return ReadPlace(self.path.absolute())
+        return DataPath(self.path.absolute())
 
-    def folder(self) -> ReadPlace:
+    def folder(self) -> DataPath:
         """The place if it is a folder, else the folder above."""
         return self if self.is_folder() else self.parent
 
-    def beside(self, path: str) -> ReadPlace:
+    def beside(self, path: str) -> DataPath:
         """The place at a relative path with "/" between its parts, of which the first ones may be "..".
 
         It counts from where the folder really is: a local one may be reached by a link.
         """
-        place = self if is_remote(self.path) else ReadPlace(Path(os.path.realpath(self.path)))
+        place = self if is_remote(self.path) else DataPath(Path(os.path.realpath(self.path)))
         for part in path.split("/"):
             place = place.parent if part == ".." else place / part
         return place
@@ -174,10 +174,10 @@ class ReadPlace:
         """Return True if a file exists here."""
         return self.path.is_file()
 
-    def children(self) -> list[ReadPlace]:
+    def children(self) -> list[DataPath]:
         """The places directly below a folder, in any order. Raises StorageError, FileMissing if it is not a folder."""
         try:
-            return [ReadPlace(child) for child in self.path.iterdir()]
+            return [DataPath(child) for child in self.path.iterdir()]
         except StorageError:
             raise
         except OSError as error:
@@ -236,11 +236,11 @@ class ReadPlace:
         except OSError as error:
             raise StorageError.wrap(error, str(self), "open the dataset") from error
 
-    def __truediv__(self, name: str) -> ReadPlace:
+    def __truediv__(self, name: str) -> DataPath:
         """The place at the end of a relative path with "/" between its parts."""
-        return ReadPlace(self.path / name)
+        return DataPath(self.path / name)
 
-    def __lt__(self, other: ReadPlace) -> bool:
+    def __lt__(self, other: DataPath) -> bool:
         return self.path < other.path
 
     def __str__(self) -> str:
@@ -253,6 +253,6 @@ class ReadPlace:
         return StorageError.wrap(error, str(self), "list the folder")
 
 
-def place_of(path: str | os.PathLike[str]) -> ReadPlace:
+def data_path_of(path: str | os.PathLike[str]) -> DataPath:
     """The place at a user's path or URL. Raises ConfigError without the library that the URL needs."""
-    return ReadPlace(path if isinstance(path, Path) or is_remote(path) else as_path(path))  # type: ignore[arg-type]
+    return DataPath(path if isinstance(path, Path) or is_remote(path) else as_path(path))  # type: ignore[arg-type]

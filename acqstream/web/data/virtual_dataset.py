@@ -210,7 +210,7 @@ class ServedDataset:
         planned = planned_spec(replace(placed.plan, mosaic=placed.mosaic), self._full.summary_metadata)
         labels = {**planned.labels, **placed.places.labels()}
         shown = [name for name in planned.axes if name not in fixed]
-        (spaced,) = self._space(placed).look([planned], placed.mosaic)
+        (spaced,) = self._space(placed).spaced([planned], placed.mosaic)
         looks = tuple(self._looks.find(placed.values.get(CHANNEL, ())).values())
         planned = replace(spaced, axis_values=placed.values, looks=looks).of_image(fixed).ordered(shown)
         values = {name: planned.axis_values[name] for name in planned.axis_values if name in shown}

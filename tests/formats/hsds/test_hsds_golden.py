@@ -14,7 +14,7 @@ import acqstream
 from acqstream.errors import DatasetError, UnknownFormat, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.hsds.foreign import check, open_dataset
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from tests.formats.hsds.hsds_data import BUCKET, EXPECTED, GOLDEN, TREES, bucket_files
 
 DATASETS = [
@@ -126,7 +126,7 @@ def test_paths_beside_a_domain_do_not_exist(tmp_path):
 @pytest.mark.parametrize(("tree", "domain", "path"), DATASETS)
 def test_golden_datasets_pass_the_check(tree, domain, path):
     report = CheckReport()
-    counts = check(place_of(Path(f"{domain_folder(tree, domain)}{path}")), report)
+    counts = check(data_path_of(Path(f"{domain_folder(tree, domain)}{path}")), report)
     assert not report.problems
     assert counts.arrays == 1
     assert counts.chunks > 0
@@ -134,7 +134,7 @@ def test_golden_datasets_pass_the_check(tree, domain, path):
 
 def test_stored_chunks_are_listed():
     for tree, domain, path in DATASETS:
-        reader = open_dataset(place_of(Path(f"{domain_folder(tree, domain)}{path}")))
+        reader = open_dataset(data_path_of(Path(f"{domain_folder(tree, domain)}{path}")))
         stored = [*reader.stored()]
         assert len(set(stored)) == len(stored)
         again = pickle.loads(pickle.dumps(reader))  # noqa: S301 - our own
@@ -145,7 +145,7 @@ def test_stored_chunks_are_listed():
 
 
 def test_a_missing_chunk_has_the_fill_value():
-    reader = open_dataset(place_of(domain_folder(*MANY) / "sparse"))
+    reader = open_dataset(data_path_of(domain_folder(*MANY) / "sparse"))
     stored = [*reader.stored()]
     assert stored == [(1, 0)]
     chunk = reader.read_chunk((0, 0))

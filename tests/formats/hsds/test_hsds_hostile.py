@@ -20,7 +20,7 @@ from acqstream.formats.check_report import CheckReport
 from acqstream.formats.hsds.domain import Bucket
 from acqstream.formats.hsds.foreign import DatasetLevel, check, open_dataset
 from acqstream.formats.hsds.object_id import ObjectId, object_id, parse_id, root_id
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from tests.formats.hsds.hsds_data import BUCKET, GOLDEN
 from tests.host_system import make_link
 from tests.storage.memory_store import MemoryStore
@@ -49,7 +49,7 @@ def test_each_damaged_file_raises_our_error(tmp_path, name, damage):
     tree = Path(shutil.copytree(GOLDEN / "handmade", tmp_path / "root"))
     domain = tree / BUCKET / "home" / name
     right = read(domain)
-    reader = open_dataset(place_of(domain))
+    reader = open_dataset(data_path_of(domain))
     files = {Path(reader.place(position)) for position in reader.stored()}
     documents = [*reader.path.path.glob(".dataset.json")] if reader.path.is_folder() else [reader.path.path]
     damaged = 0
@@ -162,11 +162,11 @@ def test_hostile_datasets(tmp_path, chunk, changes, error, text):
 
 def test_the_check_reports_what_reading_raises(tmp_path):
     report = CheckReport()
-    check(place_of(tree_of(tmp_path, ITEMS[:-1])), report)
+    check(data_path_of(tree_of(tmp_path, ITEMS[:-1])), report)
     (problem,) = report.problems
     assert problem.path.endswith("/0_0")
     report = CheckReport()
-    check(place_of(tree_of(tmp_path, ITEMS, type="H5T_STD_U13LE")), report)
+    check(data_path_of(tree_of(tmp_path, ITEMS, type="H5T_STD_U13LE")), report)
     assert report.problem_count == 1
 
 
@@ -175,7 +175,7 @@ def test_filters_without_compression_leave_plain_bytes(tmp_path, names):
     path = tree_of(tmp_path, ITEMS, creationProperties=filters(*names))
     assert read(path).ravel().tolist() == [*range(6)]
     report = CheckReport()
-    check(place_of(path), report)
+    check(data_path_of(path), report)
     assert not report.problems
     assert bool(report.notes) == (names == ("shuffle",))
 
@@ -220,7 +220,7 @@ def test_partitions(tmp_path, count, folders):
         (folder / part).mkdir(exist_ok=True)
         (folder / part / str(number)).write_bytes(np.array([number, 9], "<u2").tobytes())
     assert read(path).tolist() == [0, 9, 1, 9, 2, 9]
-    assert sorted(open_dataset(place_of(path)).stored()) == [(0,), (1,), (2,)]
+    assert sorted(open_dataset(data_path_of(path)).stored()) == [(0,), (1,), (2,)]
 
 
 def test_a_contiguous_dataset_in_another_file_is_read_in_parts(tmp_path, monkeypatch):
@@ -230,7 +230,7 @@ def test_a_contiguous_dataset_in_another_file_is_read_in_parts(tmp_path, monkeyp
     shape = {"class": "H5S_SIMPLE", "dims": [4, 3, 5]}
     path = tree_of(tmp_path, creationProperties={"layout": layout}, layout=None, shape=shape)
     (tmp_path / "bucket" / "raw.bin").write_bytes(b"header." + items.tobytes() + b"trailer")
-    reader = open_dataset(place_of(path))
+    reader = open_dataset(data_path_of(path))
     assert reader.spec.chunk_shape == (1, 3, 5)
     assert len([*reader.stored()]) == 4
     assert np.array_equal(read(path), items)
@@ -266,7 +266,7 @@ def test_a_document_that_is_half_written_is_read_again(halves, is_read):
     store = SlowWriter(halves)
     own = parse_id(str(SEED))
     store.put(own.key, [json.dumps({"id": str(own), "root": str(own), "links": {}}).encode()])
-    bucket = Bucket(place_of(Path("nowhere")), store)
+    bucket = Bucket(data_path_of(Path("nowhere")), store)
     if is_read:
         assert bucket.group(own).id == own
     else:
@@ -313,7 +313,7 @@ def test_a_missing_root_group_or_dataset_is_named(tmp_path):
 
 def test_a_dataset_that_is_gone_is_told_by_refresh(tmp_path):
     path = tree_of(tmp_path, ITEMS)
-    reader = open_dataset(place_of(path))
+    reader = open_dataset(data_path_of(path))
     assert isinstance(reader.level, DatasetLevel)
     (tmp_path / "bucket" / FRAMES.key).unlink()
     with pytest.raises(DatasetError, match="no such file"):
@@ -374,7 +374,7 @@ def test_a_row_of_a_chunk_table_may_come_late(tmp_path):
     path = tree_of(tmp_path, layout=layout)
     (tmp_path / "bucket" / "raw.bin").write_bytes(ITEMS)
     stored = tmp_path / "bucket" / table.chunk_key((0, 0))
-    reader = open_dataset(place_of(path))
+    reader = open_dataset(data_path_of(path))
     assert reader.read_chunk((0, 0)) is None
     for number in range(2):
         rows[number] = (6 * number, 6)

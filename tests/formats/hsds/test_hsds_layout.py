@@ -32,7 +32,7 @@ from acqstream.formats.hsds.metadata import (
 )
 from acqstream.mirrors.mirror_container import open_publisher
 from acqstream.storage.files.disk import LocalDisk
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from tests.storage.unforced_disk import UnforcedDisk
 
 AXES = ("time", "z", "y", "x")
@@ -304,7 +304,7 @@ def test_the_check_names_a_document_that_was_changed(tmp_path):
     folder = tmp_path / "a.hsds"
     write(folder, UnforcedDisk(), {"levels": 1})
     report = CheckReport()
-    FORMAT.check(place_of(folder), report)
+    FORMAT.check(data_path_of(folder), report)
     assert not report.problems
     (document,) = folder.rglob(".dataset.json")
     changed = json.loads(document.read_text())
@@ -312,7 +312,7 @@ def test_the_check_names_a_document_that_was_changed(tmp_path):
     document.write_text(json.dumps(changed))
     (folder / "acqstream/home/acq.h5/.domain.json").unlink()
     report = CheckReport()
-    FORMAT.check(place_of(folder), report)
+    FORMAT.check(data_path_of(folder), report)
     assert {Path(problem.path).name for problem in report.problems} == {".dataset.json", ".domain.json"}
 
 

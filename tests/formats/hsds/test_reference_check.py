@@ -19,7 +19,7 @@ from acqstream.formats.hsds.foreign import check
 from acqstream.formats.hsds.reference_layout import encode_reference_note, is_reference_note, parse_reference_note
 from acqstream.formats.hsds.reference_reader import ReferenceLevel
 from acqstream.mirrors.comparison import prove_by_log
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import finish, frames_at, places_of, run_of
 
@@ -36,17 +36,17 @@ def container(tmp_path: Path) -> Path:
 
 def problems(container: Path) -> tuple[ChunkCounts, list[str]]:
     report = CheckReport()
-    counts = check(place_of(container), report)
+    counts = check(data_path_of(container), report)
     return counts, [problem.text for problem in report.problems]
 
 
 def table_file(container: Path) -> Path:
-    reader = ReferenceLevel(place_of(container), follows_links=False)
+    reader = ReferenceLevel(data_path_of(container), follows_links=False)
     return container / reader.layout.table_key((0, 0))
 
 
 def change_table(container: Path, change: Callable[[np.ndarray[Any, Any]], None]) -> None:
-    reader = ReferenceLevel(place_of(container), follows_links=False)
+    reader = ReferenceLevel(data_path_of(container), follows_links=False)
     records = np.array(reader.records((0, 0)))
     change(records)
     table_file(container).write_bytes(zlib.compress(records.tobytes()))

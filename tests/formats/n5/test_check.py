@@ -8,13 +8,13 @@ import numpy as np
 
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.n5 import FORMAT
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from tests.formats.n5.n5_samples import GOLDEN, block, make_dataset, put_block, samples, write_pyramid
 
 
 def check(folder):
     report = CheckReport()
-    return FORMAT.check(place_of(folder), report), report
+    return FORMAT.check(data_path_of(folder), report), report
 
 
 def test_a_container_of_ours_is_well(tmp_path):

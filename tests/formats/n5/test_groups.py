@@ -10,7 +10,7 @@ import pytest
 import acqstream
 from acqstream.errors import DatasetError
 from acqstream.formats.n5.foreign import find_datasets
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from tests.formats.n5.n5_samples import block, make_dataset, put_block
 from tests.host_system import make_link
 
@@ -44,8 +44,8 @@ def test_links_that_lead_round_in_a_ring_are_passed_over(tmp_path):
     make_group(volumes / "raw", 5)
     for name in ("a", "b", "c"):  # looked into before `raw`
         make_link(volumes / name, volumes)
-    expected = [place_of(volumes / "raw" / name) for name in ("s0", "s1")]
-    assert find_datasets(place_of(tmp_path / "a.n5"), 10) == expected
+    expected = [data_path_of(volumes / "raw" / name) for name in ("s0", "s1")]
+    assert find_datasets(data_path_of(tmp_path / "a.n5"), 10) == expected
 
 
 def test_numbered_groups_are_an_axis(tmp_path):

@@ -16,7 +16,7 @@ from acqstream.formats.ome_zarr.chunk_store import ChunkStore
 from acqstream.formats.ome_zarr.codec import ChunkCodecs
 from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
 from acqstream.formats.ome_zarr.zarr_json import parse_array
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 
 _BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 _ITEMS = np.arange(1, 7, dtype="<u2")
@@ -107,7 +107,7 @@ def test_a_shard(tmp_path: Path) -> None:
     file = tmp_path / "c" / "0" / "0" / "0"
     file.parent.mkdir(parents=True)
     file.write_bytes(_SHARD)
-    chunks = ChunkStore(place_of(tmp_path).store(follows_links=False), "", array)
+    chunks = ChunkStore(data_path_of(tmp_path).store(follows_links=False), "", array)
     found = [None if chunk is None else chunk.tolist() for chunk in map(chunks.read, array.chunks_of((0, 0, 0)))]
     assert found == [[[[1, 2], [4, 5]]], [[[3, 0], [6, 0]]], [[[7, 8], [10, 11]]], None]
     assert list(chunks.stored()) == [(0, 0, 0), (0, 0, 1), (1, 0, 0)]

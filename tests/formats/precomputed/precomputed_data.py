@@ -18,7 +18,7 @@ from acqstream.formats.chunk_reader import ChunkReader
 from acqstream.formats.precomputed import FORMAT
 from acqstream.formats.precomputed.foreign import open_volume
 from acqstream.mirrors.mirror_container import open_publisher
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from tests.storage.unforced_disk import UnforcedDisk
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "precomputed"
@@ -44,7 +44,7 @@ def read_all(reader: ChunkReader) -> NDArray[Any]:
 
 
 def open_at(path: Path) -> Sequence[ChunkReader]:
-    return open_volume(place_of(path))
+    return open_volume(data_path_of(path))
 
 
 def info_of(**scale: Any) -> dict[str, Any]:

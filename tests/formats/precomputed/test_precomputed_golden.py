@@ -11,7 +11,7 @@ import pytest
 
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.precomputed.foreign import check_volume
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from tests.formats.precomputed.precomputed_data import EXPECTED, GOLDEN, open_at, read_all
 
 SPARSE = "ts_f32_sparse"
@@ -41,7 +41,7 @@ def test_stored_chunks_are_listed_and_whole(name):
         for position in np.ndindex(*reader.spec.grid_shape):
             assert (reader.read_chunk(position) is not None) == (position in stored)
     report = CheckReport()
-    counts = check_volume(place_of(GOLDEN / name), report)
+    counts = check_volume(data_path_of(GOLDEN / name), report)
     assert not report.problems
     assert not report.notes
     assert counts.arrays == len(EXPECTED[name]["scales"])
@@ -71,5 +71,5 @@ def test_a_file_of_no_chunk_is_noted(name, tmp_path):
     (folder,) = {path.parent for path in (tmp_path / name).glob("*/*") if path.is_file()}
     (folder / "notes.txt").write_text("by a stranger")
     report = CheckReport()
-    check_volume(place_of(tmp_path / name), report)
+    check_volume(data_path_of(tmp_path / name), report)
     assert report.notes == [f"{folder / 'notes.txt'} belongs to no chunk"]

@@ -16,7 +16,7 @@ from acqstream.errors import CorruptDataset, DatasetError, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.precomputed.foreign import check_volume
 from acqstream.storage.files.boundary import following_links
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from tests.formats.precomputed.precomputed_data import (
     SHARDING,
     example_shard,
@@ -83,7 +83,7 @@ def test_a_wrong_info_is_told_with_its_field(tmp_path, name):
         open_at(tmp_path)
     assert Path(caught.value.path) == tmp_path / "info"
     report = CheckReport()
-    assert check_volume(place_of(tmp_path), report).arrays == 0
+    assert check_volume(data_path_of(tmp_path), report).arrays == 0
     assert report.problem_count == 1
 
 
@@ -138,7 +138,7 @@ def test_a_raw_chunk_has_its_exact_length(tmp_path, data, suffix):
         reader.read_chunk((0, 0, 0))
     assert Path(caught.value.path) == path
     report = CheckReport()
-    check_volume(place_of(tmp_path), report)
+    check_volume(data_path_of(tmp_path), report)
     assert [Path(problem.path) for problem in report.problems] == [path]
 
 
@@ -193,7 +193,7 @@ def test_a_damaged_shard_is_told(tmp_path, name):
         reader.read_chunk((0, 0, 0))
     assert Path(caught.value.path) == tmp_path / "a" / "0.shard"
     report = CheckReport()
-    check_volume(place_of(tmp_path), report)
+    check_volume(data_path_of(tmp_path), report)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert report.problem_count
@@ -205,7 +205,7 @@ def test_a_chunk_in_a_wrong_minishard_is_told_by_check(tmp_path):
     data[0x2C : 0x2C + 8] = words([2])  # chunks 2 and 3, which belong to the other minishard
     write_example(tmp_path, bytes(data))
     report = CheckReport()
-    check_volume(place_of(tmp_path), report)
+    check_volume(data_path_of(tmp_path), report)
     assert "does not belong to minishard 0" in report.problems[0].text
 
 
@@ -213,7 +213,7 @@ def test_a_chunk_that_is_listed_often_is_told_once_and_not_read(tmp_path):
     often = words([*[0] * 50, *[0] * 50, 8, *[0] * 49])  # ids, starts and sizes of chunk 0
     write_example(tmp_path, words([0, len(often), 0, 0]) + often)
     report = CheckReport()
-    check_volume(place_of(tmp_path), report)
+    check_volume(data_path_of(tmp_path), report)
     assert [problem.text for problem in report.problems] == ["lists a chunk of minishard 0 twice"]
 
 

@@ -19,7 +19,7 @@ from acqstream.formats.precomputed import FORMAT
 from acqstream.formats.precomputed.layout import PrecomputedLayout, announced_depth
 from acqstream.formats.precomputed.metadata import NOTE_NAME, stored_axes
 from acqstream.formats.precomputed.shard_layout import create_layout
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from tests.checksum_files import other_keys
 from tests.formats.precomputed.precomputed_data import create, store_level, write_container
 
@@ -215,7 +215,7 @@ def test_a_container_and_its_members_open(tmp_path):
             assert ds.levels[0].axes == ("z", "y", "x")
             assert np.array_equal(ds.levels[0].read(), array[1])
             assert np.array_equal(ds.levels[1].read(), array[1, :, ::2, ::2])
-        assert FORMAT.folder(place_of(path)).path == tmp_path
+        assert FORMAT.folder(data_path_of(path)).path == tmp_path
 
 
 def test_distances_are_nanometers_and_unknown_ones_have_no_unit(tmp_path):
@@ -272,7 +272,7 @@ def test_verify_compares_info_with_the_array(tmp_path):
     (tmp_path / "channel1" / "info").unlink()
     (tmp_path / "channel1" / "s0" / "0-30_0-20_9-10").write_bytes(bytes(1200))
     report = CheckReport()
-    counts = FORMAT.check(place_of(tmp_path), report)
+    counts = FORMAT.check(data_path_of(tmp_path), report)
     assert (counts.chunks, counts.missing) == (6, 0)
     assert [Path(problem.path) for problem in report.problems] == [tmp_path / f"channel{at}" / "info" for at in (0, 1)]
     assert [
@@ -308,7 +308,7 @@ def test_a_damaged_note_is_told(tmp_path, change):
     with pytest.raises(CorruptDataset, match="field"):
         acqstream.open(tmp_path)
     report = CheckReport()
-    FORMAT.check(place_of(tmp_path), report)
+    FORMAT.check(data_path_of(tmp_path), report)
     assert [Path(problem.path) for problem in report.problems] == [path]
 
 
@@ -324,7 +324,7 @@ def test_a_chunk_that_is_too_long_is_not_read(tmp_path):
 @pytest.mark.parametrize("name", ["info", NOTE_NAME])
 def test_folders_of_these_names_are_no_volumes(tmp_path, name):
     (tmp_path / name).mkdir()
-    assert not FORMAT.detect(place_of(tmp_path))
+    assert not FORMAT.detect(data_path_of(tmp_path))
 
 
 def sharded(folder: Path, **options: Any) -> Any:

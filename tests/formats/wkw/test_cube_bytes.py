@@ -23,7 +23,7 @@ from acqstream.formats.wkw.codec import (
 )
 from acqstream.formats.wkw.cube_folder import CubeFolder
 from acqstream.formats.wkw.header import BlockType, Header, decode_positions, encode_jump_table
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from tests.formats.blocks import in_blocks
 from tests.formats.wkw.wkw_data import noise, write_cubes
 
@@ -73,7 +73,7 @@ def test_the_published_bytes_come_out_and_go_in(tmp_path, text, length, header, 
     data = (tmp_path / "z0/y0/x0.wkw").read_bytes()
     expected = bytes.fromhex(text)
     assert (len(data), data[: len(expected)]) == (length, expected)
-    folder = CubeFolder(place_of(tmp_path))
+    folder = CubeFolder(data_path_of(tmp_path))
     pieces = [folder.read_piece((z, 0, 0)) for z in range(header.cube_blocks)]
     assert np.array_equal(np.concatenate(pieces), voxels)
 

@@ -18,7 +18,7 @@ from acqstream.formats.wkw.cube_folder import CubeFolder
 from acqstream.formats.wkw.foreign import find_levels, open_array
 from acqstream.formats.wkw.header import BlockType, encode_jump_table
 from acqstream.formats.wkw.layout import Cube, cube_path
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from tests.formats.wkw.wkw_data import GOLDEN, read_all, write_cubes
 
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
@@ -41,14 +41,14 @@ def region(array: NDArray[Any], entry: dict[str, Any]) -> NDArray[Any]:
 @pytest.mark.parametrize("name", ARRAYS)
 def test_every_array_is_as_written(name):
     expected = ARRAYS[name]
-    (reader,) = open_array(place_of(GOLDEN / name))
+    (reader,) = open_array(data_path_of(GOLDEN / name))
     array = read_all(reader)
     found = region(array, expected)
     assert (str(found.dtype), list(found.shape)) == (expected["dtype"], expected["numpy_shape"])
     assert sha256(found) == expected["sha256"]
     assert sha256(region(array, expected["padded_read"])) == expected["padded_read"]["sha256"]
     assert {path.relative_to(GOLDEN / name).as_posix() for path in checked(name).own_files} == set(expected["files"])
-    header = CubeFolder(place_of(GOLDEN / name)).header
+    header = CubeFolder(data_path_of(GOLDEN / name)).header
     assert (header.block_side, header.cube_blocks) == (expected["block_len"], expected["file_len"])
     assert header.block_type is BlockType[expected["block_type"].upper()]
     assert reader.complete
@@ -56,7 +56,7 @@ def test_every_array_is_as_written(name):
 
 def checked(name: str) -> CheckReport:
     report = CheckReport()
-    FORMAT.check(place_of(GOLDEN / name), report)
+    FORMAT.check(data_path_of(GOLDEN / name), report)
     assert report.problems == []
     return report
 
@@ -75,7 +75,7 @@ def whole_cube(folder: CubeFolder, cube: Cube) -> NDArray[Any]:
 
 @pytest.mark.parametrize("name", [path.parent.relative_to(GOLDEN).as_posix() for path in GOLDEN.rglob("header.wkw")])
 def test_every_file_comes_out_again_byte_for_byte(tmp_path, name):
-    folder = CubeFolder(place_of(GOLDEN / name))
+    folder = CubeFolder(data_path_of(GOLDEN / name))
     for cube in folder.cubes():
         write_cubes(tmp_path, folder.header, whole_cube(folder, cube), cube)
         ours, theirs = ((path / cube_path(cube)).read_bytes() for path in (tmp_path, GOLDEN / name))
@@ -91,7 +91,7 @@ def test_every_file_comes_out_again_byte_for_byte(tmp_path, name):
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_magnification_of_the_dataset_is_as_written(name):
     expected = LAYERS[name]
-    (reader,) = open_array(place_of(GOLDEN / "wk_dataset" / name))
+    (reader,) = open_array(data_path_of(GOLDEN / "wk_dataset" / name))
     found = region(read_all(reader), expected)
     assert (str(found.dtype), list(found.shape)) == (expected["dtype"], expected["numpy_shape"])
     assert sha256(found) == expected["sha256"]
@@ -102,11 +102,11 @@ def test_every_magnification_of_the_dataset_is_as_written(name):
 
 def test_layers_that_differ_are_named_and_each_is_a_stack_of_levels():
     with pytest.raises(DatasetError, match=r"open one of them: .*color, .*rgb, .*segmentation"):
-        open_array(place_of(GOLDEN / "wk_dataset"))
+        open_array(data_path_of(GOLDEN / "wk_dataset"))
     found = {
         f"{layer}/{'-'.join(map(str, reader.spec.factors[2::-1]))}": reader
         for layer in ("color", "rgb", "segmentation")
-        for reader in open_array(place_of(GOLDEN / "wk_dataset" / layer))
+        for reader in open_array(data_path_of(GOLDEN / "wk_dataset" / layer))
     }
     assert [name.replace("/1-1-1", "/1") for name in found] == list(LAYERS)
     for reader, expected in zip(found.values(), LAYERS.values(), strict=True):
@@ -130,21 +130,21 @@ def test_layers_that_differ_are_named_and_each_is_a_stack_of_levels():
 )
 def test_a_dataset_is_found_from_everything_in_it(name):
     path = GOLDEN / name
-    assert FORMAT.detect(place_of(path))
-    assert FORMAT.folder(place_of(path)) == place_of(GOLDEN / "wk_dataset")
-    assert find_levels(place_of(path), "color")
+    assert FORMAT.detect(data_path_of(path))
+    assert FORMAT.folder(data_path_of(path)) == data_path_of(GOLDEN / "wk_dataset")
+    assert find_levels(data_path_of(path), "color")
 
 
 def test_other_folders_are_none_of_ours(tmp_path):
-    assert not FORMAT.detect(place_of(tmp_path))
-    assert not FORMAT.detect(place_of(GOLDEN.parent / "ndtiff" / "py_uint16" / "data"))
+    assert not FORMAT.detect(data_path_of(tmp_path))
+    assert not FORMAT.detect(data_path_of(GOLDEN.parent / "ndtiff" / "py_uint16" / "data"))
     (tmp_path / "datasource-properties.json").write_text('{"dataLayers": [{"dataFormat": "zarr"}]}')
-    assert not FORMAT.detect(place_of(tmp_path))
+    assert not FORMAT.detect(data_path_of(tmp_path))
 
 
 def test_a_layer_opens_as_a_dataset_with_levels():
     with acqstream.open(GOLDEN / "wk_dataset" / "color") as dataset:
         assert (dataset.format, dataset.shape, len(dataset.levels)) == ("wkw", (40, 72, 100), 4)
-        whole = read_all(open_array(place_of(GOLDEN / "wk_dataset" / "color"))[1])
+        whole = read_all(open_array(data_path_of(GOLDEN / "wk_dataset" / "color"))[1])
         assert np.array_equal(dataset.levels[1].read((slice(3, 30), ..., -1)), whole[3:30, :, -1])
         assert dataset.levels[1].missing_count == 0

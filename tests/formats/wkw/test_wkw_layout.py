@@ -16,7 +16,7 @@ from acqstream.formats.wkw.header import HEADER_NAME
 from acqstream.formats.wkw.layout import WkwLayout, create_layout, parse_options, plan
 from acqstream.formats.wkw.metadata import PROPERTIES_NAME
 from acqstream.mirrors.publisher import Publisher
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from acqstream.storage.stores.local_store import LocalStore
 from tests.checksum_files import other_files
 from tests.formats.wkw.wkw_data import noise, read_all, store
@@ -100,7 +100,7 @@ def test_a_store_in_memory_gets_what_a_folder_gets(tmp_path: Path, options: dict
     memory, local = ({key: kept.get(key) for key in kept.keys()} for kept in stores)  # noqa: SIM118 - not a dict
     assert other_files(memory) == other_files(local)
     assert memory.keys() - other_files(memory).keys()  # also where the store cannot append
-    assert np.array_equal(read_all(open_array(place_of(tmp_path / "a.wkw"))[0]), noise(layout.plan.full.shape, U2))
+    assert np.array_equal(read_all(open_array(data_path_of(tmp_path / "a.wkw"))[0]), noise(layout.plan.full.shape, U2))
 
 
 class FullOnce(MemoryStore):

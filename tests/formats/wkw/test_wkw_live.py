@@ -13,7 +13,7 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.wkw.foreign import open_array
 from acqstream.formats.wkw.layout import parse_options
 from acqstream.storage.files.disk import LocalDisk
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from tests.formats.wkw.wkw_data import begin, create_writer, noise, planned, read_all, store
 
 U2 = np.dtype(np.uint16)
@@ -41,7 +41,7 @@ def test_each_time_is_shown_when_every_level_has_it(tmp_path):
     levels = planned(SPEC, levels=2, cube=32)
     arrays = [noise(level.shape, U2, number) for number, level in enumerate(levels)]
     writer = begin(tmp_path / "a", [replace(level, shape=(0, *level.shape[1:])) for level in levels], levels=2, cube=32)
-    readers = open_array(place_of(tmp_path / "a"))
+    readers = open_array(data_path_of(tmp_path / "a"))
     assert boxes(tmp_path / "a") == {}
     for time in range(2):
         for number, level in enumerate(levels):
@@ -77,7 +77,7 @@ def test_a_box_is_as_deep_as_every_level_is(tmp_path):
     assert put(0, 4) == 64
     assert put(1, 1) == 128
     assert put(1, 2) == 130
-    readers = open_array(place_of(tmp_path / "a"))
+    readers = open_array(data_path_of(tmp_path / "a"))
     for reader, array in zip(readers, arrays, strict=True):
         assert np.array_equal(read_all(reader), array)
 
@@ -107,7 +107,7 @@ def test_nobody_reads_half_a_block(tmp_path, compression):
     disk = LookingDisk()
     begun = replace(level, shape=(0, 2, 0, 40, 50))
     writer = create_writer(tmp_path / "a", [begun], parse_options(options), disk)
-    (reader,) = open_array(place_of(tmp_path / "a"))
+    (reader,) = open_array(data_path_of(tmp_path / "a"))
     seen = []
 
     def look():
@@ -139,7 +139,7 @@ def test_after_a_restart_it_goes_on_where_it_was(tmp_path):
         store_row(writer, level, array, row)  # and it dies: they are not announced
     assert boxes(tmp_path / "a") == {"time0000": {"C0": 70, "C1": 70}}
     writer = begin(tmp_path / "a", [begun], levels=1, cube=32)
-    (reader,) = open_array(place_of(tmp_path / "a"))
+    (reader,) = open_array(data_path_of(tmp_path / "a"))
     assert len(list(reader.stored())) == 6 * 4
     for row in ROWS[6:]:
         store_row(writer, level, array, row)
@@ -157,7 +157,7 @@ def test_a_complete_array_stays_readable_when_its_writer_starts_again(tmp_path):
     short = replace(level, shape=(2, 2, 64, 40, 50))
     writer.finish([short])
     again = begin(tmp_path / "a", [level], levels=1, cube=32)
-    (reader,) = open_array(place_of(tmp_path / "a"))
+    (reader,) = open_array(data_path_of(tmp_path / "a"))
     assert (reader.complete, reader.spec.shape) == (True, short.shape)
     store_row(again, level, array, (0, 0, 0))
     again.sync()

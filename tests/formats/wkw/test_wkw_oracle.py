@@ -11,7 +11,7 @@ from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.cube_folder import CubeFolder
 from acqstream.formats.wkw.foreign import open_array
 from acqstream.formats.wkw.header import VOXEL_TYPES, BlockType, Header
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from tests.formats.wkw.wkw_data import noise, read_all, write_cubes
 
 wkw = pytest.importorskip("wkw")
@@ -67,7 +67,7 @@ def check_both_ways(path, header, cubes):
     write_cubes(path / "ours", header, voxels)
     assert np.array_equal(read_wkw(path / "ours", voxels.shape), voxels)
     write_wkw(path / "theirs", header, voxels)
-    (reader,) = open_array(place_of(path / "theirs"))
+    (reader,) = open_array(data_path_of(path / "theirs"))
     assert reader.spec.shape == voxels.shape
     assert np.array_equal(read_all(reader), voxels)
     for file in ("header.wkw", "z0/y0/x0.wkw"):
@@ -84,9 +84,9 @@ def test_what_the_reference_library_transcoded_is_read(tmp_path):
     write_cubes(tmp_path / "raw", header, voxels)
     with wkw.Dataset.open(str(tmp_path / "raw")) as dataset:
         dataset.compress(str(tmp_path / "packed"), compress_files=True).close()
-    folder = CubeFolder(place_of(tmp_path / "packed"))
+    folder = CubeFolder(data_path_of(tmp_path / "packed"))
     assert folder.header.block_type is BlockType.LZ4HC
-    assert np.array_equal(read_all(open_array(place_of(tmp_path / "packed"))[0]), voxels)
+    assert np.array_equal(read_all(open_array(data_path_of(tmp_path / "packed"))[0]), voxels)
 
 
 @pytest.mark.parametrize("told", [BlockType.LZ4, BlockType.LZ4HC])
@@ -98,10 +98,10 @@ def test_lz4_and_lz4_hc_in_one_folder_are_read_as_the_reference_library_reads_th
     header[5] = told
     (tmp_path / "a" / "header.wkw").write_bytes(header)
     assert np.array_equal(read_wkw(tmp_path / "a", voxels.shape), voxels)
-    assert np.array_equal(read_all(open_array(place_of(tmp_path / "a"))[0]), voxels)
+    assert np.array_equal(read_all(open_array(data_path_of(tmp_path / "a"))[0]), voxels)
     assert FORMAT.check is not None
     report = CheckReport()
-    FORMAT.check(place_of(tmp_path / "a"), report)
+    FORMAT.check(data_path_of(tmp_path / "a"), report)
     assert not report.problem_count
 
 
@@ -112,4 +112,4 @@ def test_raw_cubes_are_not_read_as_compressed_ones(tmp_path, told):
     header[5] = told
     (tmp_path / "a" / "header.wkw").write_bytes(header)
     with pytest.raises(CorruptDataset, match="begins with"):
-        read_all(open_array(place_of(tmp_path / "a"))[0])
+        read_all(open_array(data_path_of(tmp_path / "a"))[0])

@@ -19,7 +19,7 @@ from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.cube_folder import CubeFolder
 from acqstream.formats.wkw.foreign import find_layers, open_array
 from acqstream.formats.wkw.header import BlockType, Header
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from tests.formats.blocks import in_blocks
 from tests.formats.wkw.wkw_data import GOLDEN, begin, noise, planned, read_all, write_array, write_cubes
 
@@ -29,7 +29,7 @@ CUBE = "z0/y0/x0.wkw"
 
 def problems(path):
     report = CheckReport()
-    FORMAT.check(place_of(path), report)
+    FORMAT.check(data_path_of(path), report)
     return [
         (Path(problem.path).relative_to(path).as_posix(), problem.text, problem.offset) for problem in report.problems
     ]
@@ -43,14 +43,14 @@ def cubes(tmp_path, request):
 
 
 def read(path):
-    (reader,) = open_array(place_of(path))
+    (reader,) = open_array(data_path_of(path))
     return read_all(reader)
 
 
 def test_only_a_missing_file_is_zeros(cubes):
     whole = read(cubes)
     (cubes / CUBE).unlink()
-    (reader,) = open_array(place_of(cubes))
+    (reader,) = open_array(data_path_of(cubes))
     assert reader.read_chunk((0, 0, 0)) is None
     assert sorted(reader.stored()) == [(0, 0, 1), (1, 0, 1)]
     found = read_all(reader)
@@ -89,10 +89,10 @@ def test_a_raw_cube_among_compressed_ones_is_named_and_the_reverse(cubes):
 
 def test_a_file_cut_anywhere_is_an_error_where_it_misses_something(cubes):
     whole, data = read(cubes), (cubes / CUBE).read_bytes()
-    raw = CubeFolder(place_of(cubes)).header.block_type is BlockType.RAW
+    raw = CubeFolder(data_path_of(cubes)).header.block_type is BlockType.RAW
     for length in {*range(120), *range(120, len(data), 3), len(data) - 1}:
         (cubes / CUBE).write_bytes(data[:length])
-        (reader,) = open_array(place_of(cubes))
+        (reader,) = open_array(data_path_of(cubes))
         for z in (0, 1):
             try:
                 chunk = reader.read_chunk((z, 0, 0))
@@ -163,7 +163,7 @@ def test_a_huge_promise_in_a_small_file_takes_no_memory(tmp_path):
         header = Header(128, 128, block_type, np.dtype(np.uint8), channels=255)
         (tmp_path / "header.wkw").write_bytes(header.encode(0))
         cube.write_bytes(header.encode(header.first_block) + bytes(100))
-        (reader,) = open_array(place_of(tmp_path))
+        (reader,) = open_array(data_path_of(tmp_path))
         with pytest.raises(CorruptDataset, match="expected"):
             reader.read_chunk((0, 0, 0, 0))
 
@@ -184,7 +184,7 @@ def test_a_header_that_is_gone_is_named(tmp_path):
     shutil.copytree(GOLDEN / "wk_dataset", tmp_path / "a")
     (tmp_path / "a" / "color" / "2-2-1" / "header.wkw").unlink()
     with pytest.raises(CorruptDataset, match=r"color.2-2-1.header\.wkw: is missing"):
-        open_array(place_of(tmp_path / "a"))
+        open_array(data_path_of(tmp_path / "a"))
     assert len(problems(tmp_path / "a")) == 1
 
 
@@ -192,7 +192,7 @@ def test_two_kinds_in_one_array_are_refused(tmp_path):
     spec = ArraySpec(axes=("time", "z", "y", "x"), shape=(2, 32, 32, 32), dtype=U2)
     write_array(tmp_path / "a", spec, levels=1, cube=32)
     write_cubes(tmp_path / "a" / "time0001" / "C0" / "1", Header(32, 1, BlockType.LZ4, U2), noise((32,) * 3, U2))
-    (reader,) = open_array(place_of(tmp_path / "a"))
+    (reader,) = open_array(data_path_of(tmp_path / "a"))
     assert reader.read_chunk((0, 0, 0, 0)) is not None
     with pytest.raises(CorruptDataset, match=r"time0001.C0.1.header\.wkw: tells of .*LZ4"):
         reader.read_chunk((1, 0, 0, 0))
@@ -217,11 +217,11 @@ def test_older_properties_with_resolutions_and_a_bare_scale(tmp_path):
         value["dataLayers"][1]["wkwResolutions"] = [{"resolution": 1, "cubeLength": 32}]
 
     folder = edited(tmp_path, change)
-    readers = open_array(place_of(folder), "color")
-    assert (len(readers), len(open_array(place_of(folder), "rgb"))) == (4, 1)
+    readers = open_array(data_path_of(folder), "color")
+    assert (len(readers), len(open_array(data_path_of(folder), "rgb"))) == (4, 1)
     assert (readers[0].spec.scale, readers[0].spec.units) == ((500, 100, 100), ("nm",) * 3)
     assert np.array_equal(
-        read_all(readers[1]), read_all(open_array(place_of(GOLDEN / "wk_dataset" / "color" / "2-2-1"))[0])
+        read_all(readers[1]), read_all(open_array(data_path_of(GOLDEN / "wk_dataset" / "color" / "2-2-1"))[0])
     )
 
 
@@ -251,7 +251,7 @@ def test_older_properties_with_resolutions_and_a_bare_scale(tmp_path):
 )
 def test_properties_that_cannot_be_are_named_by_field(tmp_path, change, text):
     with pytest.raises(CorruptDataset, match=text) as caught:
-        open_array(place_of(edited(tmp_path, change)))
+        open_array(data_path_of(edited(tmp_path, change)))
     assert str(tmp_path / "a") in str(caught.value)
 
 
@@ -261,29 +261,29 @@ def test_boxes_that_no_index_can_count_are_refused(tmp_path):
         value["dataLayers"][0]["boundingBox"] = box
 
     with pytest.raises(CorruptDataset, match=r"more than 2\^63 voxels"):
-        open_array(place_of(edited(tmp_path, change)), "color")
+        open_array(data_path_of(edited(tmp_path, change)), "color")
 
 
 @pytest.mark.parametrize("path", ["../color/1", "/etc", "https://example.org/1", "color/../../1"])
 def test_magnifications_that_lie_elsewhere_are_not_followed(tmp_path, path):
     with pytest.raises(UnsupportedFeature, match="only folders below this one"):
-        open_array(place_of(edited(tmp_path, lambda value: value["dataLayers"][0]["mags"][0].update(path=path))))
+        open_array(data_path_of(edited(tmp_path, lambda value: value["dataLayers"][0]["mags"][0].update(path=path))))
 
 
 def test_layers_of_other_formats_are_left_out(tmp_path):
     folder = edited(tmp_path, lambda value: value["dataLayers"][0].update(dataFormat="zarr3"))
-    assert find_layers(place_of(folder)) == ["rgb", "segmentation"]
+    assert find_layers(data_path_of(folder)) == ["rgb", "segmentation"]
     with pytest.raises(CorruptDataset, match="names no layer 'color' in WKW"):
-        open_array(place_of(folder), "color")
+        open_array(data_path_of(folder), "color")
 
 
 def test_a_box_that_begins_elsewhere_keeps_the_positions(tmp_path):
     def change(value):
         value["dataLayers"][0]["boundingBox"] = {"topLeft": [10, 20, 30], "width": 20, "height": 30, "depth": 40}
 
-    reader = open_array(place_of(edited(tmp_path, change)), "color")[0]
+    reader = open_array(data_path_of(edited(tmp_path, change)), "color")[0]
     assert reader.spec.shape == (70, 50, 30)
-    whole = read_all(open_array(place_of(GOLDEN / "wk_dataset" / "color"))[0])
+    whole = read_all(open_array(data_path_of(GOLDEN / "wk_dataset" / "color"))[0])
     assert np.array_equal(read_all(reader)[:40], whole[:, :50, :30])
 
 
@@ -294,7 +294,7 @@ def test_files_that_are_no_json_are_named(tmp_path, name, text):
     (tmp_path / "a" / "acqstream-array.json").unlink()
     (tmp_path / "a" / name).write_text(text, errors="surrogateescape")
     with pytest.raises(CorruptDataset, match=name):
-        open_array(place_of(tmp_path / "a"))
+        open_array(data_path_of(tmp_path / "a"))
 
 
 @pytest.mark.parametrize(
@@ -318,13 +318,13 @@ def test_an_array_file_that_cannot_be_is_named_by_field(tmp_path, change, text):
     path = tmp_path / "a" / "acqstream-array.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(CorruptDataset, match=text):
-        open_array(place_of(tmp_path / "a"))
+        open_array(data_path_of(tmp_path / "a"))
 
 
 def test_what_grows_elsewhere_is_seen_by_refresh(tmp_path):
     spec = ArraySpec(axes=("channel", "z", "y", "x"), shape=(2, 0, 40, 40), dtype=U2)
     writer = begin(tmp_path / "a", planned(spec, levels=1), levels=1)
-    (reader,) = open_array(place_of(tmp_path / "a"))
+    (reader,) = open_array(data_path_of(tmp_path / "a"))
     assert reader.spec.shape == (2, 0, 40, 40)
     chunk = noise((1, 32, 64, 64), np.uint16)
     for channel in (0, 1):
@@ -339,7 +339,7 @@ def test_what_grows_elsewhere_is_seen_by_refresh(tmp_path):
 
 
 def test_a_reader_may_be_sent_to_another_process():
-    reader = open_array(place_of(GOLDEN / "wk_dataset" / "color"))[1]
+    reader = open_array(data_path_of(GOLDEN / "wk_dataset" / "color"))[1]
     sent = pickle.loads(pickle.dumps(reader))  # noqa: S301
     assert sent.spec == reader.spec
     assert np.array_equal(read_all(sent), read_all(reader))
@@ -347,11 +347,11 @@ def test_a_reader_may_be_sent_to_another_process():
 
 def test_an_empty_folder_is_no_dataset(tmp_path):
     with pytest.raises(AcqStreamError, match=r"neither datasource-properties\.json nor header\.wkw"):
-        open_array(place_of(tmp_path))
+        open_array(data_path_of(tmp_path))
 
 
 def test_a_folder_of_cubes_without_any_is_an_empty_array(tmp_path):
     (tmp_path / "header.wkw").write_bytes(Header(4, 2, BlockType.RAW, U2).encode(0))
-    (reader,) = open_array(place_of(tmp_path))
+    (reader,) = open_array(data_path_of(tmp_path))
     assert reader.spec.shape == (0, 0, 0)
     assert read_all(reader).shape == (0, 0, 0)

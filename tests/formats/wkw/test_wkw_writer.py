@@ -18,7 +18,7 @@ from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.foreign import open_array
 from acqstream.formats.wkw.layout import parse_options
 from acqstream.storage.files.disk import LocalDisk
-from acqstream.storage.stores.data_path import place_of
+from acqstream.storage.stores.data_path import data_path_of
 from tests.checksum_files import other_files, other_keys
 from tests.formats.blocks import in_blocks
 from tests.formats.wkw.wkw_data import begin, create_writer, noise, planned, read_all, store, write_array
@@ -40,7 +40,7 @@ def box(path, layer=0):
 
 def check(path):
     report = CheckReport()
-    counts = FORMAT.check(place_of(path), report)
+    counts = FORMAT.check(data_path_of(path), report)
     assert (report.problems, report.notes) == ([], [])
     return counts
 
@@ -54,7 +54,7 @@ def tree(path):
 @pytest.mark.parametrize("shape", [(70, 90, 130), (1, 1, 1), (32, 64, 64), (65, 33, 31)])
 def test_a_stack_and_its_levels_come_back(tmp_path, options, shape):
     arrays = write_array(tmp_path / "a.wkw", replace(STACK, shape=shape), levels=3, **options)
-    readers = open_array(place_of(tmp_path / "a.wkw"))
+    readers = open_array(data_path_of(tmp_path / "a.wkw"))
     assert [reader.spec.factors for reader in readers] == [(1, 1, 1), (1, 2, 2), (1, 4, 4)]
     for reader, array in zip(readers, arrays, strict=True):
         assert np.array_equal(read_all(reader), array)
@@ -62,7 +62,7 @@ def test_a_stack_and_its_levels_come_back(tmp_path, options, shape):
     counts = check(tmp_path / "a.wkw")
     assert (counts.arrays, counts.missing, counts.chunks > 0) == (3, 0, True)
     for mag, array in zip(("1", "2-2-1", "4-4-1"), arrays, strict=True):
-        (reader,) = open_array(place_of(tmp_path / "a.wkw" / "C0" / mag))
+        (reader,) = open_array(data_path_of(tmp_path / "a.wkw" / "C0" / mag))
         found = read_all(reader)  # webKNOSSOS counts a last voxel that covers a part
         assert np.array_equal(found[tuple(slice(size) for size in array.shape)], array)
         assert np.subtract(found.shape, array.shape).max() <= 1
@@ -115,7 +115,7 @@ def test_a_layer_per_channel_and_a_dataset_per_time_and_position(tmp_path):
         attributes={"who": "me", "list": (1, np.int64(2))},
     )
     (array,) = write_array(tmp_path / "a.wkw", spec, levels=1, cube=32)
-    (reader,) = open_array(place_of(tmp_path / "a.wkw"))
+    (reader,) = open_array(data_path_of(tmp_path / "a.wkw"))
     assert np.array_equal(read_all(reader), array)
     assert (reader.spec.axes, reader.spec.shape) == (spec.axes, spec.shape)
     assert reader.spec.labels == {"channel": ("DAPI", "a b/ü", ""), "position": ("left", "right")}
@@ -124,11 +124,11 @@ def test_a_layer_per_channel_and_a_dataset_per_time_and_position(tmp_path):
     assert datasets == [f"position000{p}_time000{t}" for p in range(2) for t in range(2)]
     one = tmp_path / "a.wkw" / "position0001_time0000"
     assert [layer["name"] for layer in properties(one)["dataLayers"]] == ["DAPI", "a_b__", "C2"]
-    (stacked,) = open_array(place_of(one))
+    (stacked,) = open_array(data_path_of(one))
     assert stacked.spec.axes == ("channel", "z", "y", "x")
     assert stacked.spec.labels == {"channel": ("DAPI", "a_b__", "C2")}
     assert np.array_equal(read_all(stacked), array[1, 0])
-    (layer,) = open_array(place_of(one / "a_b__"))
+    (layer,) = open_array(data_path_of(one / "a_b__"))
     assert np.array_equal(read_all(layer), array[1, 0, 1])
     assert check(tmp_path / "a.wkw").missing == 0
 
@@ -139,7 +139,7 @@ def test_without_z_time_is_the_depth(tmp_path):
         units=("s", "", "um", "um"),
     )  # fmt: skip
     (array,) = write_array(tmp_path / "a.wkw", spec, levels=1)
-    (reader,) = open_array(place_of(tmp_path / "a.wkw"))
+    (reader,) = open_array(data_path_of(tmp_path / "a.wkw"))
     assert (reader.spec.axes, reader.spec.shape) == (("channel", "time", "y", "x"), (2, 40, 30, 50))
     assert reader.spec.units == ("", "s", "um", "um")
     assert np.array_equal(read_all(reader), array)
@@ -162,14 +162,14 @@ def test_an_unknown_distance_is_1_and_the_note_names_it(tmp_path, scale, units, 
     write_array(tmp_path / "a.wkw", spec, levels=1)
     found = properties(tmp_path / "a.wkw")["scale"]
     assert (found["factor"], found["unit"]) == expected
-    (reader,) = open_array(place_of(tmp_path / "a.wkw"))
+    (reader,) = open_array(data_path_of(tmp_path / "a.wkw"))
     assert (reader.spec.units, reader.spec.scale) == (units, scale)
 
 
 def test_a_single_plane_and_rgb(tmp_path):
     spec = ArraySpec(axes=("y", "x", "c"), shape=(70, 40, 3), dtype=np.dtype(np.uint8))
     (array,) = write_array(tmp_path / "a.wkw", spec, levels=1)
-    (reader,) = open_array(place_of(tmp_path / "a.wkw"))
+    (reader,) = open_array(data_path_of(tmp_path / "a.wkw"))
     assert (reader.spec.axes, reader.spec.shape) == (("z", "y", "x", "c"), (1, 70, 40, 3))
     assert np.array_equal(read_all(reader), array)
     (layer,) = properties(tmp_path / "a.wkw")["dataLayers"]
@@ -193,7 +193,7 @@ def test_what_is_announced_is_there_at_every_moment(tmp_path, options):
     levels = [replace(level, shape=(0, *level.shape[1:])) for level in final]
     arrays = [noise(level.shape, U2, seed) for seed, level in enumerate(final)]
     writer = begin(path, levels, levels=2, **options)
-    readers = open_array(place_of(path))
+    readers = open_array(data_path_of(path))
     assert not (path / "datasource-properties.json").exists()
     assert [list(reader.stored()) for reader in readers] == [[], []]
     for done in range(0, 100, levels[0].chunk_shape[0]):
@@ -208,9 +208,9 @@ def test_what_is_announced_is_there_at_every_moment(tmp_path, options):
                 assert not reader.complete
             if (path / "datasource-properties.json").exists():
                 assert box(path)[2] == min(reader.spec.shape[0] for reader in readers)
-                assert [reader.spec.shape[0] for reader in open_array(place_of(path / "C0"))] == [box(path)[2]] * 2
+                assert [reader.spec.shape[0] for reader in open_array(data_path_of(path / "C0"))] == [box(path)[2]] * 2
             report = CheckReport()
-            FORMAT.check(place_of(path), report)
+            FORMAT.check(data_path_of(path), report)
             assert report.problems == []
     writer.finish(final)
     assert box(path) == (40, 40, 100)
@@ -233,7 +233,7 @@ def test_done_again_after_a_crash_the_bytes_are_the_same(tmp_path, options):
             (tmp_path / name / "C0" / "1" / "z0" / "y0" / "x0.wkw.new").write_bytes(b"torn")
             (tmp_path / name / "acqstream-array.json.new").write_bytes(b"torn")
         writer = begin(tmp_path / name, growing, levels=2, **options)
-        assert [reader.spec.shape[0] for reader in open_array(place_of(tmp_path / name))] == [64 if torn else 0, 0]
+        assert [reader.spec.shape[0] for reader in open_array(data_path_of(tmp_path / name))] == [64 if torn else 0, 0]
         for number, (level, array) in enumerate(zip(levels, arrays, strict=True)):
             store(writer, number, level, array)
         writer.finish(levels)
@@ -398,7 +398,7 @@ def test_chunks_come_from_several_threads_in_any_order(tmp_path, options):
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(take, positions))
     writer.finish(levels)
-    assert np.array_equal(read_all(open_array(place_of(tmp_path / "a"))[0]), array)
+    assert np.array_equal(read_all(open_array(data_path_of(tmp_path / "a"))[0]), array)
 
 
 @pytest.mark.parametrize("options", KINDS[:2], ids=lambda options: options["compression"])
