@@ -50,7 +50,7 @@ def open_dataset(
     row and column, at full resolution only; arrays in chunk formats are read as they are stored. wait_s: how long to
     wait for the path and its first frame, where a run or a mirror is about to begin; 0: not at all. Raises DatasetError
     if the path is missing, UnknownFormat with the formats tried, UnsupportedFeature or CorruptDataset for a dataset
-    that cannot be read, and WaitTimeout after wait_s.
+    that cannot be read, WaitTimeout after wait_s, and ConfigError for an empty path.
     """
     place, until_s = as_path(path), time.monotonic() + wait_s
     while True:

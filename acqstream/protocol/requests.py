@@ -319,6 +319,9 @@ def _parse_ping(fields: Mapping[str, Any]) -> Ping:
 def _parse_open(fields: Mapping[str, Any]) -> Open:
     tiles = _parse_tiles(fields)
     duplicates = ("error", "replace") if tiles is None else ("replace", "error")  # the first is the default
+    resume = fields.get("resume", False)
+    if resume is not None and type(resume) is not bool:
+        raise field_error("resume", "true or false", resume)
     spec = AcquisitionSpec(
         dataset_id=take_dataset_id(fields),
         name=_take_name(fields),
@@ -329,7 +332,7 @@ def _parse_open(fields: Mapping[str, Any]) -> Open:
         durability=_parse_durability(fields.get("durability")),
         replace_duplicates=_parse_choice(fields, "duplicates", duplicates) == "replace",
         number_if_taken=_parse_choice(fields, "on_exists", ("error", "number")) == "number",
-        resume=fields.get("resume") is True,
+        resume=bool(resume),
         epoch=check_optional_integer(fields.get("epoch"), "epoch") or 0,
         views=_with_pyramid(parse_views(fields.get("mirrors")), tiles),
         default_mirrors=fields.get("mirrors") is None,
@@ -381,7 +384,10 @@ def _parse_axes(value: object) -> tuple[AxisSpec, ...]:
         if type(start) is not int or not -(2**31) <= start < 2**31:
             raise field_error("start", "an integer of 32 bits", start)
         specs.append(AxisSpec(axis["name"], size, unit, scale, tuple(map(str, labels)), start))
-    check_axes({spec.name: 0 for spec in specs})
+    names = [spec.name for spec in specs]
+    check_axes(dict.fromkeys(names, 0))
+    if twice := next((name for number, name in enumerate(names) if name in names[:number]), None):
+        raise ProtocolError(f"axes: {twice!r} is declared twice")
     return tuple(specs)
 
 

@@ -206,6 +206,11 @@ def test_file_urls_are_local(tmp_path: Path) -> None:
         assert np.array_equal(ds.read_frame(time=0), image(0))
 
 
+def test_an_empty_path_is_not_the_current_folder() -> None:
+    with pytest.raises(ConfigError, match="the path is empty"):
+        acqstream.open("")
+
+
 def test_without_the_library_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="nothing-like-this"):
         acqstream.open("nothing-like-this://bucket/cells")

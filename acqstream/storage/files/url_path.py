@@ -32,8 +32,10 @@ class RemoteStatus(NamedTuple):
 
 
 def as_path(path: str | os.PathLike[str]) -> Path:
-    """`path`; a `RemotePath` for a URL. Raises ConfigError without the library that the URL needs."""
+    """`path`; a `RemotePath` for a URL. Raises ConfigError without the library that the URL needs, or for no path."""
     text = os.fspath(path)
+    if not text:
+        raise ConfigError("the path is empty, expected a folder, a file or a URL")
     if "://" not in text:
         return Path(path)
     if text.startswith("file://"):
