@@ -185,8 +185,8 @@ class ChunkLayout(ABC):
         del key
         return None if self.plan.member_axes else ()
 
-    def max_object_bytes(self, level: int) -> int | None:
-        """More than any object with a chunk of this level takes: readers refuse longer ones. None: not bounded."""
+    def max_chunk_bytes(self, level: int) -> int | None:
+        """More than an encoded chunk of this level takes: readers refuse what is longer. None: not bounded."""
         del level
         return None
 

@@ -245,7 +245,7 @@ class ObjectLevel:
 
     def _content(self, position: Position) -> bytes | None:
         layout, number = self._layout, self._number
-        return read_object(self._store, layout.key(number, position), layout.max_object_bytes(number))
+        return read_object(self._store, layout.key(number, position), layout.max_chunk_bytes(number))
 
 
 class ShardLevel(ObjectLevel):
@@ -275,7 +275,7 @@ class ShardLevel(ObjectLevel):
             yield from (position for position in positions if position is not None)
 
     def _content(self, position: Position) -> bytes | None:
-        key, limit = self._layout.key(self._number, position), self._layout.max_object_bytes(self._number)
+        key, limit = self._layout.key(self._number, position), self._layout.max_chunk_bytes(self._number)
         data = self._reader(key).read(self._layout.slot(self._number, position), limit)
         if data is not None:
             _check_length(data, limit, f"{self._store.url}/{key}")

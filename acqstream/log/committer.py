@@ -218,7 +218,7 @@ class Committer:
         self._events.durable()
 
     def _force_journal(self) -> None:
-        """Force the journal before an entry after a gap goes into the index.
+        """Force the journal: with every force of the index, and before an entry after a gap goes into the index.
 
         If a power cut kept the entry and lost the gap, recovery would give its frame the number of the gap.
         """

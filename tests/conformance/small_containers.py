@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,10 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.chunk_format import ChunkFormat, ChunkWriter
 from acqstream.formats.chunk_layout import Plan
-from acqstream.formats.registry import chunk_format
+from acqstream.formats.registry import ENTRY_POINTS, chunk_format
 from acqstream.mirrors.mirror_container import open_publisher
 from acqstream.storage.files.disk import Disk
 from tests.formats.blocks import in_blocks
-from tests.mirrors.npy_format import FORMAT as NPY
 from tests.storage.unforced_disk import UnforcedDisk
 
 
@@ -52,6 +52,10 @@ CASES = {
     "precomputed shards": Case({"chunks": [4, 16, 16], "levels": 2, "shards": {"data_encoding": "gzip"}}),
     "wkw": Case({"cube": 32, "levels": 2}, ("channel", "z", "y", "x"), (2, 70, 40, 50), "z"),
 }
+
+
+PLUG_INS = (EntryPoint("npy", "tests.mirrors.npy_format:FORMAT", ENTRY_POINTS),)
+"""Formats of other packages, as these announce them."""
 
 
 @dataclass
@@ -103,7 +107,8 @@ class Made:
 def make(name: str, parent: Path, *, disk: Disk | None = None, case: Case | None = None) -> Made:
     """An opened container, without chunks. The format is the first word of the name; the case defaults to its own."""
     case, format_name = case or CASES[name], name.partition(" ")[0]
-    found = NPY if format_name == NPY.name else chunk_format(format_name)
+    plug_in = next((entry for entry in PLUG_INS if entry.name == format_name), None)
+    found = chunk_format(format_name) if plug_in is None else plug_in.load()
     array = np.random.default_rng(7).integers(1, 60_000, case.shape).astype("uint16")
     units = tuple("um" if axis in ("z", "y", "x") else "" for axis in case.axes)
     channels = case.shape[case.axes.index("channel")] if "channel" in case.axes else 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -21,8 +20,7 @@ from acqstream.formats.registry import CHUNK_FORMATS, chunk_format
 from acqstream.storage.stores.data_path import DataPath, data_path_of
 from acqstream.storage.stores.local_store import LocalStore
 from tests.checksum_files import is_list
-from tests.conformance.small_containers import CASES, Made, make
-from tests.mirrors.npy_format import FORMAT as NPY
+from tests.conformance.small_containers import CASES, PLUG_INS, Made, make
 
 LOOKS = [(DataPath, "is_folder"), (DataPath, "is_object"), (DataPath, "children"), (DataPath, "content")]
 LOOKS += [(DataPath, "names"), (DataPath, "open"), (LocalStore, "get")]  # type: ignore[list-item]
@@ -30,9 +28,8 @@ LOOKS += [(DataPath, "names"), (DataPath, "open"), (LocalStore, "get")]  # type:
 
 @pytest.fixture(autouse=True)
 def _plug_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The format of another package is held to the same contract."""
-    entry = EntryPoint("npy", "tests.mirrors.npy_format:FORMAT", registry.ENTRY_POINTS)
-    monkeypatch.setattr(registry, "entry_points", lambda *, group: [entry] if group == registry.ENTRY_POINTS else [])
+    """The formats of other packages are held to the same contract."""
+    monkeypatch.setattr(registry, "entry_points", lambda *, group: PLUG_INS if group == registry.ENTRY_POINTS else ())
     registry.foreign_formats.cache_clear()
     yield
     registry.foreign_formats.cache_clear()
@@ -44,7 +41,7 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Made:
 
 
 def test_every_format_has_a_case() -> None:
-    assert {name.partition(" ")[0] for name in CASES} == {*CHUNK_FORMATS, NPY.name}
+    assert {name.partition(" ")[0] for name in CASES} == {*CHUNK_FORMATS, *(entry.name for entry in PLUG_INS)}
     for name in CHUNK_FORMATS:
         growing = [case.growing for case_name, case in CASES.items() if case_name.partition(" ")[0] == name]
         assert chunk_format(name).grows == any(growing)

@@ -101,7 +101,7 @@ def test_no_folder_grows() -> None:
         for folder, found in sizes().items()
         if folder not in LIMITS or any(one > limit for one, limit in zip(found, LIMITS[folder], strict=True))
     }
-    assert not grown
+    assert not grown, "take lines out elsewhere, or raise LIMITS in a commit that says why: docs/architecture.md"
     assert not LIMITS.keys() - sizes().keys(), "folders that are gone"
 
 

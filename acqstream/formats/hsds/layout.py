@@ -229,7 +229,7 @@ class HsdsLayout(ChunkLayout):
         """See ChunkLayout."""
         return self.codec(level).decode(data, where)
 
-    def max_object_bytes(self, level: int) -> int:
+    def max_chunk_bytes(self, level: int) -> int:
         """See ChunkLayout."""
         return self.codec(level).max_bytes
 

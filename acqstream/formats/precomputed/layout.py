@@ -228,7 +228,7 @@ class PrecomputedLayout(ChunkLayout):
         folder, found, rest = key.rpartition(INFO_NAME)
         return self._parse_folder(folder) if found and not rest else None
 
-    def max_object_bytes(self, level: int) -> int:
+    def max_chunk_bytes(self, level: int) -> int:
         """See ChunkLayout."""
         spec = self.plan.levels[level]
         shape = (math.prod(spec.chunk_shape[:-3]), *spec.chunk_shape[-3:])

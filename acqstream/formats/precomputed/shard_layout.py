@@ -97,12 +97,12 @@ class ShardedPrecomputedLayout(PrecomputedLayout):
     def decode(self, level: int, position: Position, data: bytes, where: str) -> NDArray[np.generic]:
         """See ChunkLayout."""
         if self.shards[level].sharding.data_encoding == "gzip":
-            data = unpacked(data, super().max_object_bytes(level), where, 0)
+            data = unpacked(data, super().max_chunk_bytes(level), where, 0)
         return super().decode(level, position, data, where)
 
-    def max_object_bytes(self, level: int) -> int:
+    def max_chunk_bytes(self, level: int) -> int:
         """See ChunkLayout: those of a chunk."""
-        return super().max_object_bytes(level) + _SPARE_BYTES
+        return super().max_chunk_bytes(level) + _SPARE_BYTES
 
     def check_growth(self, shape: Sequence[int]) -> None:
         """See ChunkLayout."""

@@ -63,7 +63,7 @@ def test_chunks_come_back(chunks, dtype, compression, seed):
     spec = layout.plan.full
     chunk = np.random.default_rng(seed).integers(0, 200, spec.chunk_shape).astype(dtype)
     data = b"".join(layout.encode(0, (0, 0, 0, 0), chunk))
-    assert len(data) <= layout.max_object_bytes(0)
+    assert len(data) <= layout.max_chunk_bytes(0)
     found = layout.decode(0, (0, 0, 0, 0), data, "a")
     assert found.dtype == np.dtype(dtype).newbyteorder("=")
     assert np.array_equal(found, chunk)
