@@ -428,8 +428,7 @@ class AcquisitionViews:
                 folder,
                 spec,
                 table=self.table,
-                start=self._share.offset,
-                length=self._share.length,
+                memory=self._share.memory,
                 lent=self._lent,
             )
 
@@ -444,6 +443,12 @@ class AcquisitionViews:
         if self.table is not None:
             self.table.end()
         self.lend(None)
+        for job in self._jobs.values():
+            job.forget_memory()
+
+    def bring_in(self, peak_bytes: int) -> None:
+        """Have memory present before frames need it: views have all of it used in turn, else the first of it is."""
+        self._share.bring_in(self._share.length if self.table is not None else 2 * peak_bytes)
 
     def status(self, stored: int) -> dict[str, ViewStatus]:
         """Return the status of each view, by name. stored: frames published."""

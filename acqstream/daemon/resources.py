@@ -49,7 +49,7 @@ class Resources:
     def __init__(self, config: DaemonConfig, disk: Disk, wake: Callable[[], None]) -> None:
         self.disk = disk
         self.wake = wake
-        check_memory("memory_mb of the daemon", (config.memory_mb + _PROGRAM_MB) * MIB)  # it is touched at once
+        check_memory("memory_mb of the daemon", (config.memory_mb + _PROGRAM_MB) * MIB)
         self.budget = MemoryBudget(config.memory_mb * 2**20)
         self.space = DiskSpace(config, disk, wake)
         self.reads = DiskReads(wake)
@@ -57,7 +57,6 @@ class Resources:
         self.load = LoadWatch(config.data)
         options = {PYRAMID_KIND: {"memory_bytes": config.pyramid_memory_mb * 2**20}}
         self.views = ViewProcess(
-            self.budget.memory,
             options=options,
             mirror_memory_mb=config.mirror_memory_mb,
             keep_free_mb=MIRRORS_KEEP * config.reserve_mb,

@@ -19,6 +19,7 @@ from acqstream.model.units import count_text
 from acqstream.model.view_spec import MAX_REASON_CHARACTERS, MirrorResult, MirrorState, ViewSpec
 from acqstream.storage.files.directory_lock import DirectoryLock
 from acqstream.storage.files.disk import LocalDisk
+from acqstream.storage.page_memory import PageMemory
 from acqstream.views.checkpoint import mark_failed, view_folder
 from acqstream.views.view_folder import record_result
 from acqstream.views.view_run import ViewProgress, ViewState
@@ -39,30 +40,31 @@ _BLAMELESS = frozenset({ViewState.WAITING, ViewState.HELD, ViewState.LOCKED})
 class ViewJob:
     """A view of the dataset in folder `path`.
 
-    table lists the acquisition's groups, start and length (bytes) are its share of the daemon's memory, lent is the
-    producer's memory: the worker reads frames there. length is 0 without them. progress has the counts of all
-    processes that worked on this view.
+    table lists the acquisition's groups, memory is the daemon's of that acquisition, lent is the producer's memory: the
+    worker reads frames there. progress has the counts of all processes that worked on this view.
     """
 
     number: int
     path: str
     spec: ViewSpec
     table: GroupTable | None
-    start: int
-    length: int
+    memory: PageMemory | None
     progress: ViewProgress = field(default_factory=ViewProgress)
     reason: str = ""
     restarts: int = 0
     deaths: int = 0  # of the process since the last progress of the view
     lent: ProducerMemory | None = None
+    is_live: bool = field(init=False)  # it was requested while frames were arriving
     _max_cursor: int = -1
     _best_saved: tuple[int, int] = (-1, 0)  # cursor and, negative, the pieces not written, in a checkpoint
     _before: ViewProgress = field(default_factory=ViewProgress)  # at the end of earlier processes
 
-    @property
-    def is_live(self) -> bool:
-        """It was requested while frames were arriving."""
-        return self.length > 0
+    def __post_init__(self) -> None:
+        self.is_live = self.memory is not None
+
+    def forget_memory(self) -> None:
+        """The acquisition has ended, or the view: the system has the memory again when no process maps it."""
+        self.table = self.memory = self.lent = None
 
     @property
     def is_ended(self) -> bool:

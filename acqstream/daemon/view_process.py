@@ -21,7 +21,7 @@ from acqstream.log.recent_frames import GroupTable, address_of
 from acqstream.model.status import ViewProcessStatus
 from acqstream.model.view_spec import PYRAMID_KIND, MirrorResult, ViewSpec
 from acqstream.storage.handover import orders_unavailable_reason
-from acqstream.storage.page_memory import PageMemory
+from acqstream.storage.page_memory import PageMemory, sharing_unavailable_reason
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -37,7 +37,7 @@ _BOARD_BYTES = 4096
 
 
 class ViewProcess:
-    """All views of one daemon, and the process that makes them. memory is the daemon's frame memory.
+    """All views of one daemon, and the process that makes them.
 
     command starts the worker, with the numbers of the socket and of this process added. options: by kind of view, for
     its constructor. mirror_memory_mb is the memory of one mirror, keep_free_mb the free space that mirrors and
@@ -46,18 +46,16 @@ class ViewProcess:
 
     def __init__(
         self,
-        memory: PageMemory,
         command: Sequence[str] = (sys.executable, "-P", "-m", "acqstream.mirrors.view_worker"),
         *,
         options: Mapping[str, Mapping[str, Any]] | None = None,
         mirror_memory_mb: int = 1024,
         keep_free_mb: int = 0,
     ) -> None:
-        self._memory = memory
         mirror_options = {"memory_mb": mirror_memory_mb, "keep_free_mb": keep_free_mb}
         given = dict(options or {})
         given[PYRAMID_KIND] = {"keep_free_mb": keep_free_mb, **given.get(PYRAMID_KIND, {})}
-        self._orders = ViewOrders(memory, given, mirror_options)
+        self._orders = ViewOrders(given, mirror_options)
         self._child = ChildSupervisor(
             "view process", lambda: WorkerProcess(command), first_pause_s=FIRST_PAUSE_S, max_pause_s=MAX_PAUSE_S
         )
@@ -87,8 +85,8 @@ class ViewProcess:
 
     def make_table(self) -> GroupTable | None:
         """Return a table for a log to fill, None where memory cannot be shared."""
-        table = GroupTable() if self._memory.descriptor is not None else None
-        return table if table is not None and table.descriptor is not None else None
+        table = GroupTable()
+        return table if table.descriptor is not None else None
 
     def add(
         self,
@@ -96,8 +94,7 @@ class ViewProcess:
         spec: ViewSpec,
         *,
         table: GroupTable | None = None,
-        start: int = 0,
-        length: int = 0,
+        memory: PageMemory | None = None,
         lent: ProducerMemory | None = None,
     ) -> ViewJob:
         """Have a view made of the dataset in folder `path`; the other arguments are those of ViewJob."""
@@ -106,7 +103,7 @@ class ViewProcess:
                 del self._jobs[earlier.number]
                 if self._worker is not None:
                     self._worker.order({"t": "drop", "id": earlier.number})
-        job = ViewJob(next(self._numbers), path, spec, table, start, length, lent=lent)
+        job = ViewJob(next(self._numbers), path, spec, table, memory, lent=lent)
         self._jobs[job.number] = job
         if self._fault:
             job.fail(self._fault)
@@ -168,7 +165,7 @@ class ViewProcess:
         return ViewProcessStatus(
             pid=self._child.pid,
             restarts=self._restarts,
-            memory=self._memory.private_reason or "shared",
+            memory=sharing_unavailable_reason() or "shared",
             kernels=self._kernels,
             mirrors=tuple(job.unfinished_status() for job in (*self._jobs.values(), *failed)),
         )
@@ -230,7 +227,7 @@ class ViewProcess:
 
     def _forget(self, job: ViewJob) -> None:
         del self._jobs[job.number]
-        job.table = job.lent = None
+        job.forget_memory()
         self._ended.append(job)
 
     def _note_death(self, code: int, now_s: float) -> None:
@@ -257,29 +254,26 @@ class ViewProcess:
 
 
 class ViewOrders:
-    """memory is the daemon's frame memory. options: by kind of view, for its constructor; mirror_options: for that of
+    """options: by kind of view, for its constructor; mirror_options: for that of
     all mirrors.
     """
 
-    def __init__(
-        self, memory: PageMemory, options: Mapping[str, Mapping[str, Any]], mirror_options: Mapping[str, Any]
-    ) -> None:
-        self._memory = memory
+    def __init__(self, options: Mapping[str, Mapping[str, Any]], mirror_options: Mapping[str, Any]) -> None:
         self._options = options
         self._mirror_options = mirror_options
         self._board: PageMemory | None = None  # its first byte reports a backlog of a log
         self._is_sharing = False
 
     def begin(self, worker: WorkerProcess) -> None:
-        """Send the first order of a worker: the daemon's memory and the board."""
+        """Send the first order of a worker: the board."""
         self._is_sharing = False
-        if self._memory.descriptor is None:
+        if sharing_unavailable_reason():
             return
         self._board = self._board or PageMemory(_BOARD_BYTES, shared=True)
         if self._board.descriptor is None:
             logger.warning("views read no frames from memory: %s", self._board.private_reason)
             return
-        self._is_sharing = _send_memory(worker, {"t": "memory"}, self._memory.descriptor, self._board.descriptor)
+        self._is_sharing = _send_memory(worker, {"t": "board"}, self._board.descriptor)
 
     def show_backlog(self, is_busy: Callable[[], bool]) -> None:
         """Show the worker on the board whether a log has a backlog. Costs no message."""
@@ -300,9 +294,9 @@ class ViewOrders:
             "live": job.is_live,
             "deaths": job.deaths,
         }
-        descriptor = job.table.descriptor if job.table is not None else None
-        shared = {**order, "start": job.start, "length": job.length}
-        if descriptor is not None and self._is_sharing and _send_memory(worker, shared, descriptor):
+        both = [one.descriptor for one in (job.table, job.memory) if one is not None and one.descriptor is not None]
+        length = len(job.memory) if job.memory is not None else 0
+        if len(both) == 2 and self._is_sharing and _send_memory(worker, {**order, "length": length}, *both):
             self.lend(worker, job)
         else:
             worker.order(order)

@@ -1,7 +1,7 @@
 """Memory of logs: the budget of all of them, and the ring in the share of one.
 
-The memory budget is one region allocated at the start, shares of it lent to acquisitions. The ring is block-aligned
-memory for groups of frames, released in the order of allocation.
+The memory budget is a bound: an acquisition takes its share from the system when it is opened, and gives it back at its
+end. The ring is block-aligned memory for groups of frames, released in the order of allocation.
 
 File offset and memory address of a group are congruent modulo the block size because both start on a block. A span
 never crosses the ring's end. The ring itself takes no lock: the log calls it under its own.
@@ -12,41 +12,60 @@ the ring's size it is the offset; a byte keeps its content until its position pl
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
 
-from acqstream.errors import AcquisitionRefused
+from acqstream.errors import AcquisitionRefused, ConfigError
 from acqstream.formats.ndtiff.layout import align_up
+from acqstream.storage.memory_limit import check_memory
 from acqstream.storage.page_memory import PageMemory
 
 SHARE_STEP_BYTES = 2 * 2**20
 SHARE_OF_FREE = 4  # every acquisition gets a quarter of what is free, so that some always remains
+FIRST_BYTES = 64 * 2**20  # present from the start: more than a slow camera ever uses
+PRESENT_STEP_BYTES = 16 * 2**20
 MIN_FRAMES = 4  # with fewer frames in flight the disk would idle between two of them
 
 
 class Share:
-    """Part of the budget, lent until `close`."""
+    """Memory of one acquisition, until `close`. Its pages come with `bring_in`, or at their first use."""
 
-    __slots__ = ("_budget", "length", "offset", "view")
+    __slots__ = ("_asked", "_budget", "_is_closed", "length", "memory", "view")
 
-    def __init__(self, budget: MemoryBudget, offset: int, length: int, view: memoryview) -> None:
+    def __init__(self, budget: MemoryBudget, memory: PageMemory) -> None:
         self._budget = budget
-        self.offset = offset
-        self.length = length
-        self.view = view
+        self._asked = 0
+        self._is_closed = False
+        self.memory = memory
+        self.view = memory.view
+        self.length = len(memory)
+
+    def bring_in(self, length: int) -> None:
+        """Have the pages of its first bytes, up to this length, by a thread of its own."""
+        start, end = self._asked, min(align_up(length, PRESENT_STEP_BYTES), self.length)
+        if start < end:
+            self._asked = end
+            threading.Thread(target=self._bring_in, args=(start, end), name="frame-memory", daemon=True).start()
 
     def close(self) -> None:
-        """Return it to the budget; nothing may use `view` afterwards."""
+        """Give it back: the system has its pages again once nothing uses `view`."""
+        self._is_closed = True
         self._budget.give_back(self)
+
+    def _bring_in(self, start: int, end: int) -> None:
+        for at in range(start, end, PRESENT_STEP_BYTES):
+            if self._is_closed:
+                return
+            self.memory.bring_in(at, min(at + PRESENT_STEP_BYTES, end))
 
 
 class MemoryBudget:
-    """Lends shares of one prefaulted region, first fit. Used from one thread."""
+    """Bounds the memory of all acquisitions, which each takes from the system while it runs. Used from one thread."""
 
     def __init__(self, budget_bytes: int) -> None:
         self.budget_bytes = budget_bytes - budget_bytes % SHARE_STEP_BYTES
         self.peak_bytes = 0
-        self.memory = PageMemory(self.budget_bytes, shared=True)  # with the process of the views
         self._shares: list[Share] = []
 
     @property
@@ -56,35 +75,29 @@ class MemoryBudget:
     def lend(self, frame_bytes: int | None = None) -> Share:
         """A share for one acquisition, large enough for MIN_FRAMES frames where their size is known.
 
-        Raises AcquisitionRefused with the numbers when too little is free.
+        Raises AcquisitionRefused with the numbers when too little is free, or the system has too little.
         """
         free = self.budget_bytes - self.used_bytes
         share_bytes = max(free // SHARE_OF_FREE, 2 * SHARE_STEP_BYTES, MIN_FRAMES * ((frame_bytes or 0) + 16384) * 2)
         share_bytes -= share_bytes % -SHARE_STEP_BYTES
-        offset = self._first_fit(share_bytes)
-        if offset is None:
+        if share_bytes > free:
             raise AcquisitionRefused(
                 f"not enough memory: {share_bytes} bytes needed, {free} of {self.budget_bytes} are free and "
                 f"{len(self._shares)} acquisitions run; raise memory_mb or finish one",
                 code="denied",
             )
-        share = Share(self, offset, share_bytes, self.memory.view[offset : offset + share_bytes])
+        try:
+            check_memory("memory_mb", share_bytes)
+            share = Share(self, PageMemory(share_bytes, shared=True, is_present=False))  # with the process of the views
+        except (ConfigError, MemoryError, OSError) as error:
+            raise AcquisitionRefused(f"no memory for this run: {error}", code="denied") from error
         self._shares.append(share)
-        self._shares.sort(key=lambda one: one.offset)
         self.peak_bytes = max(self.peak_bytes, self.used_bytes)
         return share
 
     def give_back(self, share: Share) -> None:
         """See `Share.close`."""
         self._shares.remove(share)
-
-    def _first_fit(self, length: int) -> int | None:
-        start = 0
-        for share in self._shares:
-            if share.offset - start >= length:
-                return start
-            start = share.offset + share.length
-        return start if self.budget_bytes - start >= length else None
 
 
 _CLAIM_SHARE = 64  # of the ring: claimed ahead, so that a group growing frame by frame seldom claims

@@ -213,6 +213,8 @@ class RecentGroups:
         return max(lent.claims) <= number
 
     def _refresh(self) -> None:
+        if self._words[_CLAIMED] == _NEVER:
+            self._ring = self._ring[:0]  # the log has ended: its memory is freed when no process maps it
         count = self._words[_COUNT]
         if count == self._seen:
             return

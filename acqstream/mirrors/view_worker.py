@@ -4,11 +4,11 @@
 of JSON over the socket in this order. A line with "fds" comes with so many descriptors of shared memory; on Windows it
 has "handles" instead, a list of handles of this process:
 
-    {"t": "memory", "fds": 2}                 the daemon's memory and its board (word 0: a log has a backlog)
-    {"t": "view", "id", "path", "view",       make this view, a ViewSpec; "live" if frames are arriving; with "fds": 1
-     "live", "options", "deaths"}             the table of the acquisition's groups, and "start", "length" of its memory
-                                              in bytes; "options" are for the view's constructor, "deaths" those of this
-                                              process since the view's last progress
+    {"t": "board", "fds": 1}                  the daemon's board (word 0: a log has a backlog)
+    {"t": "view", "id", "path", "view",       make this view, a ViewSpec; "live" if frames are arriving; with "fds": 2
+     "live", "options", "deaths"}             the table of the acquisition's groups and its memory, of "length" bytes;
+                                              "options" are for the view's constructor, "deaths" those of this process
+                                              since the view's last progress
     {"t": "lend", "id", "fds": 1, "address",  memory of that acquisition's producer, its address in the daemon, and
      "claims"}                                where the producer states which frames it overwrites, or null
     {"t": "drop", "id"}                       forget this view
@@ -184,7 +184,6 @@ class ViewWorker:
         self._jobs: dict[int, WorkerJob] = {}
         self._queued: deque[WorkerJob] = deque()  # not started yet
         self._is_stopping = False
-        self._memory: memoryview | None = None
         self._board: memoryview | None = None
         self._allowance = DiskAllowance(lambda: not self._may_read())
         self._threads = [threading.Thread(target=self._work, name=f"view-{n}") for n in range(threads)]
@@ -207,10 +206,11 @@ class ViewWorker:
     def _listen(self) -> None:
         for order, maps in receive_orders(self._connection):
             self._obey(order, maps)
+            maps.clear()  # the view alone keeps what it uses
 
     def _obey(self, order: dict[str, Any], maps: list[memoryview]) -> None:
-        if order["t"] == "memory":
-            self._memory, self._board = maps[0], maps[1].cast("q")
+        if order["t"] == "board":
+            self._board = maps[0].cast("q")
             return
         with self._lock:
             if order["t"] == "view":
@@ -237,9 +237,8 @@ class ViewWorker:
 
     def _make_run(self, order: dict[str, Any], maps: list[memoryview]) -> ViewRun:
         recent = None
-        if maps and self._memory is not None:
-            start = order["start"]
-            recent = RecentGroups(maps[0], self._memory[start : start + order["length"]])
+        if maps:
+            recent = RecentGroups(maps[0], maps[1][: order["length"]])
         path, spec = Path(order["path"]), ViewSpec(**order["view"])
         return ViewRun(
             path,

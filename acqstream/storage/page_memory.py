@@ -19,21 +19,28 @@ _STRONGLY_ORDERED = frozenset({"x86_64", "amd64"})
 
 
 class PageMemory:
-    """A zeroed, page-aligned, prefaulted region, in huge pages where the system has them.
+    """A zeroed, page-aligned region, in huge pages where the system has them. is_present: with all of its pages.
 
     The region lives as long as any view of it does. shared: other processes map the region read-only, with
     `handover.map_memory` through `descriptor` (a HANDLE on Windows), which this object closes. They may map more: whole
     pages. If the system cannot do that, `descriptor` is None and `private_reason` is the reason.
     """
 
-    def __init__(self, length: int, *, shared: bool = False) -> None:
+    def __init__(self, length: int, *, shared: bool = False, is_present: bool = True) -> None:
         self.descriptor, self.private_reason = _memory_file(length) if shared else (None, "sharing was not requested")
         if self.descriptor is not None:
             self.view = shared_memory.map_own_memory(self.descriptor, length)
             shared_memory.seal_memory(self.descriptor)
         else:
             self.view = map_private(length)
-        touch(self.view)
+        if is_present and self.descriptor is not None:
+            shared_memory.bring_in(self.view)
+        if is_present:
+            touch(self.view)
+
+    def bring_in(self, start: int, end: int) -> None:
+        """Have the pages of these bytes before they are used. Contents stay, also while other threads write there."""
+        shared_memory.bring_in(self.view[start:end])
 
     def __len__(self) -> int:
         return len(self.view)
@@ -93,14 +100,19 @@ def touch(view: memoryview) -> None:
     np.frombuffer(view, dtype=np.uint8)[:: mmap.PAGESIZE] = 0  # one byte of each page
 
 
+def sharing_unavailable_reason() -> str:
+    """Why this system shares no memory with a process of ours; empty where it does."""
+    if reason := shared_memory.memory_unavailable_reason():
+        return reason
+    machine = shared_memory.machine()
+    # Readers find out without a lock whether bytes were overwritten: stores must be seen in their order.
+    return "" if machine in _STRONGLY_ORDERED else f"on {machine} another process may see stores out of order"
+
+
 def _memory_file(length: int) -> tuple[int | None, str]:
     """A handle and "", or None and the reason."""
-    if reason := shared_memory.memory_unavailable_reason():
+    if reason := sharing_unavailable_reason():
         return None, reason
-    machine = shared_memory.machine()
-    if machine not in _STRONGLY_ORDERED:
-        # Readers find out without a lock whether bytes were overwritten: stores must be seen in their order.
-        return None, f"on {machine} another process may see stores out of order"
     try:
         return shared_memory.create_memory(length, "acqstream"), ""
     except OSError as error:

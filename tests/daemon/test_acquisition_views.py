@@ -20,9 +20,8 @@ CLAIMED = 0
 
 
 def test_without_names_there_is_nothing() -> None:
-    budget = MemoryBudget(16 * MIB)
-    process = ViewProcess(budget.memory)
-    views = AcquisitionViews(process, (), budget.lend())
+    process = ViewProcess()
+    views = AcquisitionViews(process, (), MemoryBudget(16 * MIB).lend())
     views.begin("cells")
     views.end()
     assert views.table is None
@@ -32,21 +31,25 @@ def test_without_names_there_is_nothing() -> None:
 
 
 def test_at_the_end_nothing_in_memory_is_valid() -> None:
-    budget = MemoryBudget(16 * MIB)
-    views = AcquisitionViews(ViewProcess(budget.memory), (ViewSpec("null"),), budget.lend())
+    views = AcquisitionViews(ViewProcess(), (ViewSpec("null"),), MemoryBudget(16 * MIB).lend())
     assert views.table is not None
     assert views.table.descriptor is not None
     words = map_memory(views.table.descriptor).cast("q")
     views.table.claim(4096)
     assert words[CLAIMED] == 4096
+    views.begin("cells")
+    (job,) = views._jobs.values()
+    assert job.is_live
+    assert job.memory is not None
     views.end()
     assert words[CLAIMED] > 2**60
+    assert job.is_live
+    assert [one for one in (job.memory, job.table, job.lent) if one is not None] == []  # the system has it again
 
 
 def test_what_the_receipt_says() -> None:
-    budget = MemoryBudget(16 * MIB)
-    process = ViewProcess(budget.memory)
-    views = AcquisitionViews(process, (ViewSpec("null"),), budget.lend())
+    process = ViewProcess()
+    views = AcquisitionViews(process, (ViewSpec("null"),), MemoryBudget(16 * MIB).lend())
     views.begin("cells")
     job = next(iter(process._jobs.values()))
     assert views.texts(300) == {"null": "under way: 0 of 300 frames"}
@@ -60,7 +63,7 @@ def test_what_the_receipt_says() -> None:
 
 
 def test_what_views_need_of_the_disk() -> None:
-    process = ViewProcess(MemoryBudget(16 * MIB).memory)
+    process = ViewProcess()
     views = AcquisitionViews(process, (ViewSpec("null"), ViewSpec("null", name="other")), MemoryBudget(16 * MIB).lend())
     assert views.disk_need(10) == (0, 0)
     views.begin("cells")
@@ -81,7 +84,7 @@ def test_more_than_a_batch_in_the_queue_is_a_backlog(tmp_path: Path) -> None:
     share = budget.lend()
     log = Log(tmp_path / "cells", spec_of(), memory=share.view, disk=disk)
     log.wait_until_open()
-    views = AcquisitionViews(ViewProcess(budget.memory), (), share)
+    views = AcquisitionViews(ViewProcess(), (), share)
     acquisition = ActiveAcquisition(Session(grace_s=1.0), log, share, views, Peer(b"", Encoding.JSON), "cells")
     try:
         assert not acquisition.has_backlog

@@ -29,7 +29,6 @@ from acqstream.mirrors.view_worker import MAX_CATCHING_UP
 from acqstream.model.status import ViewProcessStatus
 from acqstream.model.view_spec import ViewSpec
 from acqstream.storage.files.disk import LocalDisk
-from acqstream.storage.page_memory import PageMemory
 from acqstream.storage.platform.capabilities import has_terminate_signal
 from acqstream.views.checkpoint import CHECKPOINT_NAME, Checkpoint, mark_begun, read_checkpoint, view_folder
 from acqstream.views.view_run import ViewState
@@ -46,9 +45,8 @@ DYING = (sys.executable, "-c", "import sys; sys.exit(3)")
 
 @contextmanager
 def process_of(*command: str) -> Iterator[ViewProcess]:
-    memory = PageMemory(2**20, shared=True)
     way: dict[str, Any] = {"command": command} if command else {}
-    process = ViewProcess(memory, **way)
+    process = ViewProcess(**way)
     try:
         yield process
     finally:
@@ -316,8 +314,7 @@ PARENT = """
     import sys, time
     from acqstream.model.view_spec import ViewSpec
     from acqstream.daemon.view_process import ViewProcess
-    from acqstream.storage.page_memory import PageMemory
-    process = ViewProcess(PageMemory(2**20, shared=True))
+    process = ViewProcess()
     job = process.add(sys.argv[1], ViewSpec("null"))
     while True:
         process.tick(time.monotonic(), lambda: False)
@@ -411,7 +408,7 @@ def test_levels_without_their_view_are_left_alone(tmp_path: Path) -> None:
 
 def test_settings_reach_the_view(tmp_path: Path) -> None:
     write_tiled(tmp_path / "cells", tiles_of([(0, 0), (0, 1)]))
-    process = ViewProcess(PageMemory(2**20, shared=True), options={"pyramid": {"memory_bytes": "many"}})
+    process = ViewProcess(options={"pyramid": {"memory_bytes": "many"}})
     with contextlib.closing(process):
         job = process.add(str(tmp_path / "cells"), ViewSpec("pyramid"))
         drive(process, lambda: job.is_failed, "it cannot work with that")

@@ -340,7 +340,7 @@ def token_of(system: BootedSystem, user: str = MEMBER) -> str:
 
 def web_process(system: BootedSystem) -> str:
     """The number of the web face's process; empty while there is none."""
-    files = system.run("grep -l '[w]eb_child' /proc/[0-9]*/cmdline", check=False).stdout.split()
+    files = system.run("grep -l '[w]eb_server' /proc/[0-9]*/cmdline", check=False).stdout.split()
     return " ".join(file.split("/")[2] for file in files)
 
 

@@ -1,15 +1,19 @@
-"""The memory budget: shares of one region."""
+"""The memory budget: shares that are taken from the system while their acquisition runs."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+import os
+import sys
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.errors import AcquisitionRefused
+from acqstream.errors import AcquisitionRefused, ConfigError
+from acqstream.log import memory as memory_module
 from acqstream.log.memory import MIN_FRAMES, SHARE_STEP_BYTES, MemoryBudget, Share
+from tests.waiting import until
 
 MIB = 2**20
 
@@ -66,7 +70,7 @@ def test_shares_are_memory_of_their_own() -> None:
 
 
 @given(steps=st.lists(st.one_of(st.none(), st.integers(0, 2 * MIB)), max_size=40), data=st.data())
-def test_shares_never_overlap_and_are_aligned(steps: list[int | None], data: st.DataObject) -> None:
+def test_shares_never_exceed_the_budget(steps: list[int | None], data: st.DataObject) -> None:
     budget = MemoryBudget(33 * MIB)
     assert budget.budget_bytes == 32 * MIB
     shares: list[Share] = []
@@ -79,8 +83,57 @@ def test_shares_never_overlap_and_are_aligned(steps: list[int | None], data: st.
             shares.append(budget.lend(frame_bytes))
         except AcquisitionRefused:
             assert shares  # an empty budget takes any of these
-        in_order = sorted((share.offset, share.offset + share.length) for share in shares)
-        assert all(end <= start for (_, end), (start, _) in pairwise(in_order))
-        assert all(value % SHARE_STEP_BYTES == 0 for pair in in_order for value in pair)
-        assert all(end <= budget.budget_bytes for _, end in in_order)
+        assert all(share.length % SHARE_STEP_BYTES == 0 for share in shares)
+        assert budget.used_bytes <= budget.budget_bytes
         assert budget.used_bytes == sum(share.length for share in shares) <= budget.peak_bytes
+
+
+def present_bytes(share: Share) -> int:
+    """Of a memory file: its pages that the system has."""
+    assert share.memory.descriptor is not None
+    return os.fstat(share.memory.descriptor).st_blocks * 512
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages of memory files are counted on Linux only")
+def test_pages_come_in_the_background_before_they_are_used_and_keep_what_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory_module, "PRESENT_STEP_BYTES", 2 * MIB)
+    budget = MemoryBudget(128 * MIB)
+    share = budget.lend()
+    share.view[5 * MIB] = 7
+    share.bring_in(4 * MIB)
+    until(lambda: present_bytes(share) >= 4 * MIB, "the first of it")
+    assert present_bytes(share) < share.length // 2
+    share.bring_in(share.length)
+    until(lambda: present_bytes(share) == share.length, "all of it")
+    assert (share.view[5 * MIB], share.view[5 * MIB + 1], share.view[share.length - 1]) == (7, 0, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is asked of /proc")
+def test_a_budget_takes_nothing_at_rest_and_a_share_goes_back_to_the_system() -> None:
+    def shared_bytes() -> int:
+        return int(psutil.Process().memory_info().shared)
+
+    before = shared_bytes()
+    budget = MemoryBudget(512 * MIB)
+    assert shared_bytes() < before + 8 * MIB
+    shares = [budget.lend()]
+    shares[0].bring_in(shares[0].length)
+    until(lambda: shared_bytes() > before + 64 * MIB, "it is there")
+    shares.pop().close()
+    until(lambda: shared_bytes() < before + 16 * MIB, "the system has it again")
+
+
+def test_that_the_system_has_no_memory_is_the_error_of_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(setting: str, needed_bytes: int) -> None:
+        raise ConfigError(f"{setting} needs {needed_bytes} bytes, and none are left")
+
+    budget = MemoryBudget(64 * MIB)
+    monkeypatch.setattr(memory_module, "check_memory", refuse)
+    with pytest.raises(AcquisitionRefused, match="no memory for this run: memory_mb needs 16777216 bytes") as info:
+        budget.lend()
+    assert info.value.code == "denied"
+    assert budget.used_bytes == 0
+    monkeypatch.undo()
+    assert budget.lend().length == 16 * MIB

@@ -77,7 +77,7 @@ def report(**values: Any) -> dict[str, Any]:
 
 
 def test_a_checkpoint_with_more_in_it_is_progress() -> None:
-    job = ViewJob(1, "cells", ViewSpec("n5", SETTINGS), None, 0, 0)
+    job = ViewJob(1, "cells", ViewSpec("n5", SETTINGS), None, None)
     assert job.note(report(cursor=50, saved=20))
     for saved, waiting, is_progress in (
         (20, 0, False),

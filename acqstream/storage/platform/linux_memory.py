@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import functools
 import mmap
 import os
 import platform
@@ -66,16 +67,17 @@ def keep_large_blocks(limit_bytes: int) -> None:
     mallopt(_M_ARENA_MAX, 1)
 
 
+PAGE_BYTES = 4096
 _HUGE_PAGE_BYTES = 2 * 2**20
 _PROT_NONE, _MAP_FIXED = 0, 0x10  # of Linux, which Python's mmap does not name
-_MADV_HUGEPAGE, _MADV_COLLAPSE = 14, 25  # the second one since Linux 6.1
+_MADV_HUGEPAGE, _MADV_POPULATE_WRITE, _MADV_COLLAPSE = 14, 23, 25  # the others since Linux 5.14 and 6.1
 
 
 def map_file(descriptor: int, length: int, *, is_ours: bool) -> memoryview:
     """All `length` bytes of a memory file, at a boundary of huge pages, which Python's mmap cannot ask for.
 
-    is_ours: writable, and made into huge pages. Else read-only, and in huge pages if its maker made them. It stays
-    mapped as long as there is any view of it. Raises OSError.
+    is_ours: writable; see `bring_in`. Else read-only, and in huge pages if its maker made them. It stays mapped as long
+    as there is any view of it. Raises OSError.
     """
     protection = mmap.PROT_READ | mmap.PROT_WRITE if is_ours else mmap.PROT_READ
     if length < _HUGE_PAGE_BYTES:
@@ -93,13 +95,27 @@ def map_file(descriptor: int, length: int, *, is_ours: bool) -> memoryview:
     weakref.finalize(region, libc.munmap, reserved, space).atexit = False  # views keep the region
     libc.madvise(start, length, _MADV_HUGEPAGE)
     view = memoryview(region).cast("B")
-    if not is_ours:
-        return view.toreadonly()
-    np.frombuffer(view, dtype=np.uint8)[::_HUGE_PAGE_BYTES] = 0  # a page in each, else there is nothing to collapse
-    libc.madvise(start, length - length % _HUGE_PAGE_BYTES, _MADV_COLLAPSE)
-    return view
+    return view if is_ours else view.toreadonly()
 
 
+def bring_in(view: memoryview) -> None:
+    """Have the pages of a part of our mapped memory, in huge pages where possible: then no access waits for them.
+
+    Contents stay, also while other threads write there. An older kernel brings pages in at their first use.
+    """
+    if not has_memory_files():
+        return
+    libc, start = _libc(), np.frombuffer(view, np.uint8).ctypes.data
+    end = start + len(view)
+    first, last = start + -start % _HUGE_PAGE_BYTES, end - end % _HUGE_PAGE_BYTES
+    for at in range(first, last, _HUGE_PAGE_BYTES):  # a page in each, else there is nothing to collapse
+        libc.madvise(at, PAGE_BYTES, _MADV_POPULATE_WRITE)
+    if first < last:
+        libc.madvise(first, last - first, _MADV_COLLAPSE)
+    libc.madvise(start, len(view), _MADV_POPULATE_WRITE)
+
+
+@functools.cache
 def _libc() -> ctypes.CDLL:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
@@ -118,7 +134,6 @@ def _map(libc: ctypes.CDLL, address: int | None, size: int, request: tuple[int, 
     return result
 
 
-PAGE_BYTES = 4096
 _F_SEAL_SHRINK, _F_SEAL_GROW = 0x2, 0x4
 _F_SEAL_FUTURE_WRITE = 0x10  # Linux 5.1: no process but the owner maps it writable, and no pages are removed
 _SIZE_SEALS = _F_SEAL_SHRINK | _F_SEAL_GROW
@@ -163,7 +178,7 @@ def create_memory(length: int, name: str) -> int:
 
 
 def map_own_memory(handle: int, length: int) -> memoryview:
-    """Map a memory file of ours, writable, in huge pages where possible. Raises OSError."""
+    """Map a memory file of ours, writable, without its pages: see `bring_in`. Raises OSError."""
     return map_file(handle, length, is_ours=True)
 
 
@@ -180,6 +195,7 @@ def make_sealed_memory(length: int) -> tuple[memoryview, int]:
 
     try:
         pages = map_own_memory(handle, length)
+        bring_in(pages)
         os.posix_fallocate(handle, 0, length)  # all of it now: a page that is missing later could not be reported
         np.frombuffer(pages, dtype=np.uint8)[::PAGE_BYTES] = 0  # no `put` waits for one either
         fcntl.fcntl(handle, fcntl.F_ADD_SEALS, _SEALS | fcntl.F_SEAL_SEAL)

@@ -100,6 +100,11 @@ def map_own_memory(handle: int, length: int) -> memoryview:
     return _map(handle, _FILE_MAP_WRITE, length)
 
 
+def bring_in(view: memoryview) -> None:
+    """Do nothing: pages come at their first use."""
+    del view
+
+
 def make_sealed_memory(length: int) -> tuple[memoryview, int]:
     """Make `length` bytes (whole pages) that are present; return them and a handle to hand over.
 
