@@ -6,6 +6,7 @@ It also watches for the daemon's idleness, keeps the PC awake, and knows the dae
 from __future__ import annotations
 
 import enum
+import gc
 import logging
 import time
 from collections import deque
@@ -51,6 +52,7 @@ class Supervisor:
         self._announcer = announcer
         self._space, self._views, self._reads = resources.space, resources.views, resources.reads
         self._status_at_s = 0.0
+        self._has_garbage = False  # acquisitions that have ended: their parts refer to each other, and to their memory
         self._awake = Awake()
         self._idle = IdleWatch(idle_exit_s)
         self._just_ended: deque[tuple[float, EndedStatus]] = deque(maxlen=MAX_ENDED)
@@ -82,6 +84,9 @@ class Supervisor:
         is_status_due = now_s - self._status_at_s >= STATUS_INTERVAL_S
         if is_status_due:
             self._status_at_s = now_s
+            if self._has_garbage:
+                self._has_garbage = False
+                gc.collect()
         running = tuple(self._registry)
         self._space.running = running
         self._awake.keep(bool(running))
@@ -184,6 +189,7 @@ class Supervisor:
         acquisition.views.end()
         acquisition.share.close()
         self._registry.remove(acquisition, receipt)
+        self._has_garbage = True
         names = {"name": acquisition.name, "dataset_id": acquisition.dataset_id, "path": receipt.path}
         durable = acquisition.log.cursors().durable
         now_s = time.monotonic()

@@ -111,14 +111,13 @@ _MIN_DESCRIPTORS = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFacts:
-    """In bytes. needed: for frames, one pyramid, one mirror and programs; frames: of those, what is taken at the start.
+    """In bytes. needed: for frames, one pyramid, one mirror and programs.
 
     group_limit: of a service or container; address_limit: of a process (ulimit -v); None: no limit. descriptors: files
     that a process may open at most.
     """
 
     needed_bytes: int
-    frames_bytes: int
     available_bytes: int
     group_limit_bytes: int | None = None
     address_limit_bytes: int | None = None
@@ -135,7 +134,6 @@ def _gather_memory_limits(examination: Examination) -> MemoryFacts:
     config = examination.config
     return MemoryFacts(
         needed_bytes=config.max_memory_mb * _MIB,
-        frames_bytes=config.memory_mb * _MIB,
         available_bytes=psutil.virtual_memory().available,
         group_limit_bytes=memory_limit_bytes(),
         address_limit_bytes=address_limit_bytes(),
@@ -159,13 +157,10 @@ def _judge_memory_limits(facts: MemoryFacts) -> CheckVerdict:
             f"This service or container may use {_gb_text(limit)}; a daemon needs {need}.",
             f"Raise its limit (MemoryMax), or {smaller.lower()}.",
         )
-    if facts.available_bytes < facts.frames_bytes:
-        taken = _gb_text(facts.frames_bytes)
-        text = f"{_gb_text(facts.available_bytes)} of memory are available; a daemon takes {taken} at once."
-        return problem(text, f"Close other programs, or {smaller.lower()}.")
     if facts.available_bytes < facts.needed_bytes:
         return warning(
-            f"{_gb_text(facts.available_bytes)} of memory are available; a daemon may need {need}.", f"{smaller}."
+            f"{_gb_text(facts.available_bytes)} of memory are available; a daemon may need {need}.",
+            f"Close other programs, or {smaller.lower()}.",
         )
     if facts.descriptors < _MIN_DESCRIPTORS:
         return warning(f"A process may open {facts.descriptors} files.", "Raise the limit (`ulimit -n`, LimitNOFILE).")
