@@ -446,10 +446,6 @@ class AcquisitionViews:
         for job in self._jobs.values():
             job.forget_memory()
 
-    def bring_in(self, peak_bytes: int) -> None:
-        """Have memory present before frames need it: views have all of it used in turn, else the first of it is."""
-        self._share.bring_in(self._share.length if self.table is not None else 2 * peak_bytes)
-
     def status(self, stored: int) -> dict[str, ViewStatus]:
         """Return the status of each view, by name. stored: frames published."""
         return {name: job.status(stored) for name, job in self._jobs.items()}

@@ -127,7 +127,6 @@ class Supervisor:
             self._announcer.notify_failure(acquisition, log.error)
         if session.state is not AcquisitionState.OPENING:
             acquisition.progress.tick(now_s)
-            acquisition.views.bring_in(log.metrics.memory_peak_bytes)
             self._announcer.notify_cursors(acquisition, now_s)
         has_pause_changed = acquisition.space_reports.note(self._space)
         if has_pause_changed or (is_status_due and self._space.level is not SpaceLevel.ENOUGH):

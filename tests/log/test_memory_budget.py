@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from acqstream.errors import AcquisitionRefused, ConfigError
 from acqstream.log import memory as memory_module
-from acqstream.log.memory import MIN_FRAMES, SHARE_STEP_BYTES, MemoryBudget, Share
+from acqstream.log.memory import ALONE_BYTES, MIN_FRAMES, SHARE_STEP_BYTES, MemoryBudget, Share
 from tests.waiting import until
 
 MIB = 2**20
@@ -23,6 +23,13 @@ def test_every_acquisition_gets_a_quarter_of_what_is_free() -> None:
     assert budget.lend().length == 16 * MIB
     assert budget.lend().length == 12 * MIB
     assert budget.used_bytes == budget.peak_bytes == 28 * MIB
+
+
+def test_a_run_that_no_view_follows_gets_less() -> None:
+    budget = MemoryBudget(2048 * MIB)
+    assert budget.lend().length == ALONE_BYTES == 128 * MIB
+    assert budget.lend(32 * MIB).length > 2 * ALONE_BYTES  # a few frames fit
+    assert budget.lend(is_followed=True).length > 2 * ALONE_BYTES
 
 
 def test_a_share_has_room_for_a_few_frames_of_the_size_that_is_known() -> None:
@@ -102,10 +109,8 @@ def test_pages_come_in_the_background_before_they_are_used_and_keep_what_is_ther
     budget = MemoryBudget(128 * MIB)
     share = budget.lend()
     share.view[5 * MIB] = 7
-    share.bring_in(4 * MIB)
-    until(lambda: present_bytes(share) >= 4 * MIB, "the first of it")
     assert present_bytes(share) < share.length // 2
-    share.bring_in(share.length)
+    share.bring_in()
     until(lambda: present_bytes(share) == share.length, "all of it")
     assert (share.view[5 * MIB], share.view[5 * MIB + 1], share.view[share.length - 1]) == (7, 0, 0)
 
@@ -119,7 +124,7 @@ def test_a_budget_takes_nothing_at_rest_and_a_share_goes_back_to_the_system() ->
     budget = MemoryBudget(512 * MIB)
     assert shared_bytes() < before + 8 * MIB
     shares = [budget.lend()]
-    shares[0].bring_in(shares[0].length)
+    shares[0].bring_in()
     until(lambda: shared_bytes() > before + 64 * MIB, "it is there")
     shares.pop().close()
     until(lambda: shared_bytes() < before + 16 * MIB, "the system has it again")
