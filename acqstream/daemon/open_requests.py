@@ -30,6 +30,7 @@ from acqstream.errors import (
 )
 from acqstream.integrity.recover import is_in_order, recover
 from acqstream.log.log import Log
+from acqstream.log.memory import FIRST_BYTES
 from acqstream.log.recent_frames import Followers
 from acqstream.log.state_file import DatasetState, read_receipt, read_state
 from acqstream.mirrors.mirror_plan import Budget, has_separate_tiles
@@ -132,7 +133,7 @@ class OpenRequests:
         with ExitStack() as undo:
             share = self._resources.budget.lend(spec.frame_bytes, is_followed=bool(spec.views))
             undo.callback(share.close)  # if no thread can be started, later acquisitions need the memory
-            share.bring_in()
+            share.bring_in(share.length if spec.views or spec.frame_bytes is not None else FIRST_BYTES)
             why_no_views = self._resources.views.unavailable_reason
             possible = () if why_no_views else spec.views
             all_left_out = (*left_out, *((view, why_no_views) for view in spec.views if why_no_views))

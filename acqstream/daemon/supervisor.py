@@ -16,6 +16,7 @@ from acqstream.daemon.acquisition import AcquisitionRegistry, ActiveAcquisition
 from acqstream.daemon.announcer import Announcer
 from acqstream.daemon.resources import Resources
 from acqstream.errors import AcqStreamError, StorageError
+from acqstream.log.memory import BUSY_BYTES
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import DaemonTotals, EndedStatus, SpaceLevel
@@ -127,6 +128,8 @@ class Supervisor:
             self._announcer.notify_failure(acquisition, log.error)
         if session.state is not AcquisitionState.OPENING:
             acquisition.progress.tick(now_s)
+            if log.metrics.memory_peak_bytes > BUSY_BYTES:
+                acquisition.share.bring_in(acquisition.share.length)
             self._announcer.notify_cursors(acquisition, now_s)
         has_pause_changed = acquisition.space_reports.note(self._space)
         if has_pause_changed or (is_status_due and self._space.level is not SpaceLevel.ENOUGH):

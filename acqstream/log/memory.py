@@ -23,7 +23,9 @@ from acqstream.storage.page_memory import PageMemory
 
 SHARE_STEP_BYTES = 2 * 2**20
 SHARE_OF_FREE = 4  # every acquisition gets a quarter of what is free, so that some always remains
-ALONE_BYTES = 128 * 2**20  # of a run that no view follows: more makes it no faster
+ALONE_BYTES = 128 * 2**20  # of a run of known frames that no view follows: more makes it no faster
+FIRST_BYTES = 64 * 2**20  # present from the start where frames are not known: more than a slow camera ever uses
+BUSY_BYTES = 8 * 2**20  # in use at once: the camera is not slow
 PRESENT_STEP_BYTES = 16 * 2**20
 MIN_FRAMES = 4  # with fewer frames in flight the disk would idle between two of them
 
@@ -31,29 +33,33 @@ MIN_FRAMES = 4  # with fewer frames in flight the disk would idle between two of
 class Share:
     """Memory of one acquisition, until `close`. Its pages come with `bring_in`, or at their first use."""
 
-    __slots__ = ("_budget", "_is_closed", "length", "memory", "view")
+    __slots__ = ("_asked", "_budget", "_is_closed", "length", "memory", "view")
 
     def __init__(self, budget: MemoryBudget, memory: PageMemory) -> None:
         self._budget = budget
+        self._asked = 0
         self._is_closed = False
         self.memory = memory
         self.view = memory.view
         self.length = len(memory)
 
-    def bring_in(self) -> None:
-        """Have its pages before frames need them, by a thread of its own."""
-        threading.Thread(target=self._bring_in, name="frame-memory", daemon=True).start()
+    def bring_in(self, length: int) -> None:
+        """Have the pages of its first bytes, up to this length, before frames need them: by a thread of its own."""
+        start, end = self._asked, min(length, self.length)
+        if start < end:
+            self._asked = end
+            threading.Thread(target=self._bring_in, args=(start, end), name="frame-memory", daemon=True).start()
 
     def close(self) -> None:
         """Give it back: the system has its pages again once nothing uses `view`."""
         self._is_closed = True
         self._budget.give_back(self)
 
-    def _bring_in(self) -> None:
-        for at in range(0, self.length, PRESENT_STEP_BYTES):
+    def _bring_in(self, start: int, end: int) -> None:
+        for at in range(start, end, PRESENT_STEP_BYTES):
             if self._is_closed:
                 return
-            self.memory.bring_in(at, min(at + PRESENT_STEP_BYTES, self.length))
+            self.memory.bring_in(at, min(at + PRESENT_STEP_BYTES, end))
 
 
 class MemoryBudget:
@@ -71,12 +77,14 @@ class MemoryBudget:
     def lend(self, frame_bytes: int | None = None, *, is_followed: bool = False) -> Share:
         """A share for one acquisition, large enough for MIN_FRAMES frames where their size is known.
 
-        is_followed: views read frames in it, so more of them stay longer.
+        is_followed: views read frames in it, so more of them stay longer. Frames of unknown size may be large.
 
         Raises AcquisitionRefused with the numbers when too little is free, or the system has too little.
         """
         free = self.budget_bytes - self.used_bytes
-        wanted = free // SHARE_OF_FREE if is_followed else min(ALONE_BYTES, free // SHARE_OF_FREE)
+        wanted = free // SHARE_OF_FREE
+        if frame_bytes is not None and not is_followed:
+            wanted = min(wanted, ALONE_BYTES)
         share_bytes = max(wanted, 2 * SHARE_STEP_BYTES, MIN_FRAMES * ((frame_bytes or 0) + 16384) * 2)
         share_bytes -= share_bytes % -SHARE_STEP_BYTES
         if share_bytes > free:

@@ -25,11 +25,12 @@ def test_every_acquisition_gets_a_quarter_of_what_is_free() -> None:
     assert budget.used_bytes == budget.peak_bytes == 28 * MIB
 
 
-def test_a_run_that_no_view_follows_gets_less() -> None:
+def test_a_run_of_known_frames_that_no_view_follows_gets_less() -> None:
     budget = MemoryBudget(2048 * MIB)
-    assert budget.lend().length == ALONE_BYTES == 128 * MIB
+    assert budget.lend(8 * MIB).length == ALONE_BYTES == 128 * MIB
     assert budget.lend(32 * MIB).length > 2 * ALONE_BYTES  # a few frames fit
-    assert budget.lend(is_followed=True).length > 2 * ALONE_BYTES
+    assert budget.lend(8 * MIB, is_followed=True).length > 2 * ALONE_BYTES
+    assert budget.lend().length > 2 * ALONE_BYTES  # whatever comes, fits
 
 
 def test_a_share_has_room_for_a_few_frames_of_the_size_that_is_known() -> None:
@@ -110,7 +111,7 @@ def test_pages_come_in_the_background_before_they_are_used_and_keep_what_is_ther
     share = budget.lend()
     share.view[5 * MIB] = 7
     assert present_bytes(share) < share.length // 2
-    share.bring_in()
+    share.bring_in(share.length)
     until(lambda: present_bytes(share) == share.length, "all of it")
     assert (share.view[5 * MIB], share.view[5 * MIB + 1], share.view[share.length - 1]) == (7, 0, 0)
 
@@ -124,7 +125,7 @@ def test_a_budget_takes_nothing_at_rest_and_a_share_goes_back_to_the_system() ->
     budget = MemoryBudget(512 * MIB)
     assert shared_bytes() < before + 8 * MIB
     shares = [budget.lend()]
-    shares[0].bring_in()
+    shares[0].bring_in(shares[0].length)
     until(lambda: shared_bytes() > before + 64 * MIB, "it is there")
     shares.pop().close()
     until(lambda: shared_bytes() < before + 16 * MIB, "the system has it again")
