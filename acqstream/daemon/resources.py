@@ -1,4 +1,4 @@
-"""The resources that a daemon takes once, at its start, and lends to its acquisitions; work on the disk for requests.
+"""The resources that a daemon has and lends to its acquisitions; work on the disk for requests.
 
 That work is done in a thread, so that a stalled disk does not stall the loop.
 """
@@ -30,7 +30,7 @@ from acqstream.storage.platform.capabilities import has_descriptor_limit
 logger = logging.getLogger("acqstream.daemon")
 
 _PROGRAM_MB = 96  # this process and the views' process, as long as they do little
-_IDLE, _OF_A_RUN, _OF_A_CONNECTION = 28, 8, 2  # descriptors in use: measured, with some that are open for a moment
+_IDLE, _OF_A_RUN, _OF_A_CONNECTION = 28, 9, 2  # descriptors in use: measured, with some that are open for a moment
 _SHARE_OF_A_RUN = 20  # with connections: its own, and those of programs that ask
 _SPARE = 100  # connections that come at once; libzmq ends the process if there is none for one over a local socket
 _MIN_FOR_LOCAL_SOCKETS = 1024
@@ -143,10 +143,18 @@ class DiskReads:
             self._thread.join()
 
     def _work(self) -> None:
-        while (one := self._orders.get()) is not None:
-            one.run()
-            self._n_run += 1
-            self._wake()
+        while self._run_next():
+            pass
+
+    def _run_next(self) -> bool:
+        """Run the next request; False at the end. While it waits it keeps none: one may hold an ended acquisition."""
+        one = self._orders.get()
+        if one is None:
+            return False
+        one.run()
+        self._n_run += 1
+        self._wake()
+        return True
 
 
 class _ReadRequest:

@@ -85,11 +85,11 @@ class Supervisor:
         is_status_due = now_s - self._status_at_s >= STATUS_INTERVAL_S
         if is_status_due:
             self._status_at_s = now_s
-            if self._has_garbage:
-                self._has_garbage = False
-                gc.collect()
         running = tuple(self._registry)
         self._space.running = running
+        if is_status_due and self._has_garbage:
+            self._has_garbage = False
+            gc.collect()
         self._awake.keep(bool(running))
         self._reads.tick(now_s)
         for acquisition in running:

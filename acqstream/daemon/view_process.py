@@ -296,6 +296,8 @@ class ViewOrders:
         }
         both = [one.descriptor for one in (job.table, job.memory) if one is not None and one.descriptor is not None]
         length = len(job.memory) if job.memory is not None else 0
+        if self._is_sharing and job.memory is not None and job.memory.descriptor is None:
+            logger.warning("views of %s read no frames from memory: %s", job.path, job.memory.private_reason)
         if len(both) == 2 and self._is_sharing and _send_memory(worker, {**order, "length": length}, *both):
             self.lend(worker, job)
         else:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from acqstream.errors import AcquisitionRefused, ConfigError
 from acqstream.formats.ndtiff.layout import align_up
@@ -48,7 +49,8 @@ class Share:
         start, end = self._asked, min(length, self.length)
         if start < end:
             self._asked = end
-            threading.Thread(target=self._bring_in, args=(start, end), name="frame-memory", daemon=True).start()
+            with suppress(RuntimeError):  # no thread can be started: pages come at their first use
+                threading.Thread(target=self._bring_in, args=(start, end), name="frame-memory", daemon=True).start()
 
     def close(self) -> None:
         """Give it back: the system has its pages again once nothing uses `view`."""

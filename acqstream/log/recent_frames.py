@@ -96,7 +96,7 @@ class GroupTable:
         self._words[_IS_MOVED] = 1
 
     def end(self) -> None:
-        """The log has ended and its memory will be used for other things."""
+        """The log has ended: its memory is freed once no reader maps it."""
         self._words[_CLAIMED] = _NEVER
 
 
@@ -142,6 +142,12 @@ class RecentGroups:
         words = None if claims is None else memory[claims : claims + CLAIM_BYTES].cast("q")
         lent = _ProducerMemory(next(self._serials) % _MAX_SERIALS, address, memory, words)
         self._lent = [*self._lent[1 - _MAX_LENT :], lent]
+
+    def forget_if_ended(self) -> None:
+        """Unmap the memory of a log that has ended, and that of its producer; frames that are in use keep it mapped."""
+        if self._words[_CLAIMED] == _NEVER:
+            self._ring = memoryview(b"")  # an empty slice would keep it mapped
+            self._lent = []
 
     @property
     def has_news(self) -> bool:
@@ -197,8 +203,7 @@ class RecentGroups:
         return self._ring[offset : offset + length], position
 
     def _lent_bytes(self, record: _Record, start: int, length: int) -> tuple[memoryview, int] | None:
-        if self._words[_CLAIMED] == _NEVER:
-            self._lent = []  # the log has ended: a producer's memory is freed when no process maps it
+        self.forget_if_ended()
         for lent in self._lent:
             offset = start - record.place - lent.address
             token = ~(record.number * _MAX_SERIALS + lent.serial)
@@ -213,8 +218,7 @@ class RecentGroups:
         return max(lent.claims) <= number
 
     def _refresh(self) -> None:
-        if self._words[_CLAIMED] == _NEVER:
-            self._ring = self._ring[:0]  # the log has ended: its memory is freed when no process maps it
+        self.forget_if_ended()
         count = self._words[_COUNT]
         if count == self._seen:
             return

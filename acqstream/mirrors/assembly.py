@@ -4,10 +4,9 @@ A slab is filled by frames, or by the slabs of the level above. Once it is compl
 chunks and reduce it into the next level; then its memory is free. When memory is short the slab that was not used for
 longest leaves incomplete. A slab that comes back is rebuilt from the frames: it is a function of the log alone.
 
-While one more slab than there are threads is leaving, no new memory is taken: the next slab gets that of one which has
-left. Memory that only the system has is not taken in three more cases: a slab is leaving and keeps the threads busy;
-any slab of a lower level is leaving; a complete slab waits for the next level. Frames that wait for it may have to be
-read from the disk later, which costs less than new memory does.
+A slab counts as full while it leaves, and while it is complete and waits for the next level. While more slabs of a
+level are full than may be (`SlabBuffers.max_full`), no new memory is taken for another one: it gets that of one which
+has left. Frames that wait for it may have to be read from the disk later, which costs less than new memory does.
 """
 
 from __future__ import annotations
@@ -256,6 +255,8 @@ class Assembly:
         """End level 0 at these sizes along the outer axes, maybe before its planned end. See LevelExtents.end."""
         for level, axes in enumerate(self.extents.end(sizes)):
             self.pending |= {(level, key) for key in self.seen[level] if any(not key[axis] for axis in axes)}
+        # Fewer items may be all that a slab gets: it is complete now, and others wait for its memory.
+        self._touched.update((level, key) for level, slabs in enumerate(self._slabs) for key in slabs)
 
     def unstored(self) -> list[list[Any]]:
         """Return slabs in memory that are not all in the files, and the provisional ones, as JSON: for `restore`."""

@@ -255,14 +255,22 @@ class ViewWorker:
         return self._board is None or not self._board[0]
 
     def _work(self) -> None:
-        while (job := self._due.next()) is not None:
-            wait_s = self._step(job)
-            if wait_s is not None:
-                self._due.push(job, time.monotonic() + wait_s, is_own=True)
-                continue
-            with self._lock:
-                del self._jobs[job.number]
-                self._admit()
+        while self._serve_next():
+            pass
+
+    def _serve_next(self) -> bool:
+        """Advance the view that is due, once it is; False at the end. While it waits it keeps none, nor its memory."""
+        job = self._due.next()
+        if job is None:
+            return False
+        wait_s = self._step(job)
+        if wait_s is not None:
+            self._due.push(job, time.monotonic() + wait_s, is_own=True)
+            return True
+        with self._lock:
+            del self._jobs[job.number]
+            self._admit()
+        return True
 
     def _admit(self) -> None:
         """Start queued jobs, up to MAX_CATCHING_UP at once."""

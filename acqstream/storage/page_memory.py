@@ -1,4 +1,4 @@
-"""Pre-faulted, page-aligned memory, which other processes may map read-only where the system can share it.
+"""Page-aligned memory, which other processes may map read-only where the system can share it.
 
 The system clears each page of fresh memory, which costs as much processor time as filling it. So who uses pieces of one
 size takes them in the background, uses them again until it ends, and gives them back to the system then.

@@ -260,6 +260,8 @@ class ViewRun:
 
         Raises the errors of the view, DatasetError or StorageError; then only the failure is saved.
         """
+        if self._recent is not None:
+            self._recent.forget_if_ended()  # in each step: a view that waits for space or a lock reads no frames
         try:
             if self._files.fault or isinstance(self._full_disk, DiskFullAtSync):
                 self._return_to_checkpoint()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -471,3 +473,25 @@ def test_a_reader_beside_a_producer_never_takes_a_wrong_frame() -> None:
         sys.setswitchinterval(interval_s)
         is_over.set()
         thread.join()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mapped memory files are counted in /proc")
+def test_a_reader_unmaps_the_memory_of_a_log_that_has_ended() -> None:
+    def mapped() -> int:
+        return Path("/proc/self/maps").read_text(encoding="utf-8").count("memfd:acqstream")
+
+    gc.collect()
+    before = mapped()
+    memory, table = PageMemory(8 * 2**20, shared=True), GroupTable(16)
+    recent = reader_of(table, memory)
+    del memory
+    with_ring = mapped()
+    recent.forget_if_ended()
+    assert mapped() == with_ring
+    table.end()
+    recent.forget_if_ended()
+    assert mapped() < with_ring
+    assert recent.find(0, 0, 16) is None
+    del recent, table
+    gc.collect()
+    assert mapped() == before

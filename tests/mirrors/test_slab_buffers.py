@@ -22,7 +22,7 @@ from acqstream.mirrors import slab as slab_module
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.mirror_plan import Budget, options_of, plan_chunks, plan_request
 from acqstream.mirrors.slab import SlabBuffers
-from acqstream.mirrors.slab_grid import slab_grids
+from acqstream.mirrors.slab_grid import final_sizes, slab_grids
 from acqstream.mirrors.slab_tasks import Workers
 from acqstream.storage import page_memory
 
@@ -217,6 +217,45 @@ def test_a_lower_level_waits_for_its_slab_that_is_leaving(
         assert assembly.stored_chunks == 8
     finally:
         go.set()
+        workers.close()
+        assembly.close()
+
+
+@pytest.mark.parametrize("counts", [[2, 2, 1], [2, 2, 2], [8, 8, 8], [8, 2, 2, 1]])
+def test_slabs_that_the_end_makes_complete_leave(counts: list[int]) -> None:
+    """Stacks are shorter than planned: slabs of lower levels are complete, and another one waits for their memory."""
+    full = ArraySpec(axes=("time", "z", "y", "x"), shape=(6, 8, 4, 8), dtype=U2, chunk_shape=(1, 2, 4, 8))
+    half = ArraySpec(axes=full.axes, shape=(6, 4, 2, 4), dtype=U2, chunk_shape=(1, 4, 2, 4), factors=(1, 2, 2, 2))
+    frames: dict[tuple[int, ...], NDArray[Any]] = {}
+
+    class Taken:
+        def read(self, place: Sequence[int]) -> NDArray[Any] | None:
+            return frames.get(tuple(place))
+
+    workers, sink, grids = Workers(N_THREADS, "test", lambda: True), Sink(), slab_grids([full, half])
+    assembly = Assembly(grids, sink, Taken(), workers, SlabBuffers(grids, "<"), slabs=50)
+
+    def is_ready(place: tuple[int, int]) -> bool:
+        assembly.advance()
+        return assembly.prepare(place) is None
+
+    try:
+        for place in [(time, z) for time, count in enumerate(counts) for z in range(count)]:
+            until(partial(is_ready, place))
+            found = assembly.find(place)
+            assert found is not None
+            ((slab, piece),) = found
+            frames[place] = np.full((4, 8), 1, U2)
+            slab.put(piece, frames[place])
+            assembly.extents.add_frame(place)
+            assembly.mark(slab, piece, is_filled=True)
+            assembly.advance()
+        until(lambda: not workers._tasks)
+        assembly.advance()
+        assembly.end(final_sizes(grids[0], assembly.extents.shape(0), assembly.extents.frame_extent))
+        until(lambda: assembly.settle() is None)
+        assert assembly.count == 0
+    finally:
         workers.close()
         assembly.close()
 
