@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -88,25 +87,6 @@ def test_a_copy_has_all_whole_blocks_and_goes(tmp_path: Path, monkeypatch: pytes
     assert sorted(tmp_path.iterdir()) == sources
     whole = b"".join(content for _, content in sorted(written.items()))
     assert whole[: 10 * 4096] == b"\1" * 5 * 4096 + b"\2" * 5 * 4096
-
-
-def test_the_daemon_of_a_row_is_configured_for_its_mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it would have memory for other mirrors than those which come."""
-    noted: list[object] = []
-
-    class StoppedError(Exception):
-        pass
-
-    def note(*given: object, mirrors: object) -> NoReturn:
-        noted.append(mirrors)
-        raise StoppedError
-
-    monkeypatch.setattr("acqstream.bench.comparison.serving", note)
-    plan = MirrorPlan(shape=(8, 8), live={}, paced={"both": LIVE_ROWS["n5 and wkw"]}, alone=())
-    settings = BenchSettings(directory=tmp_path, payload_bytes=100_000, pairs=1, rows=("tcp",), daemon_memory_mb=64)
-    with pytest.raises(StoppedError):
-        run_mirror_benchmark(settings, lambda *news: None, plan=plan)
-    assert noted == [LIVE_ROWS["n5 and wkw"]]
 
 
 @pytest.mark.slow
