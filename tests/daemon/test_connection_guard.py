@@ -72,6 +72,18 @@ def wait_for_connections(guarded: Guarded, count: int) -> None:
     turn_until(guarded, lambda: len(guarded.guard) == count, f"{count} connections")
 
 
+def sending(peer: RawPeer, size: int) -> threading.Thread:
+    """A thread that sends twelve messages of this size."""
+
+    def send() -> None:
+        for _ in range(12):
+            peer.send_part(bytes(size), more=False)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    return thread
+
+
 @measured
 def test_a_message_without_end_is_cut_off_and_no_other(guarded: Guarded) -> None:
     with RawPeer(guarded.port) as endless, RawPeer(guarded.port) as good:
@@ -125,14 +137,7 @@ def test_before_an_open_less_may_come(guarded: Guarded, monkeypatch: pytest.Monk
 def test_messages_that_wait_while_the_daemon_is_busy_are_no_suspects(guarded: Guarded) -> None:
     with RawPeer(guarded.port) as peer:
         wait_for_connections(guarded, 1)
-
-        def send() -> None:
-            for _ in range(12):
-                peer.send_part(bytes(500 * KIB), more=False)
-
-        thread = threading.Thread(target=send)
-        thread.start()
-        thread.join(10)
+        sending(peer, 500 * KIB).join(10)
         for _ in range(connection_guard.CHECKS_BUSY - 2):
             guarded.turn(is_taken=False)
         turn_until(guarded, lambda: guarded.messages == 12, "all messages")
@@ -151,13 +156,7 @@ def test_messages_that_libzmq_has_not_read_yet_are_no_suspects(
     guarded.port = guarded.router.bind_to_random_port("tcp://127.0.0.1")
     with RawPeer(guarded.port) as peer:
         wait_for_connections(guarded, 1)
-
-        def send() -> None:
-            for _ in range(12):
-                peer.send_part(bytes(32 * KIB), more=False)
-
-        thread = threading.Thread(target=send)
-        thread.start()
+        thread = sending(peer, 32 * KIB)
         (connection,) = guarded.guard._connections.values()
         until(lambda: connection.received_bytes() > 100 * KIB, "the kernel has them")
         for _ in range(3):

@@ -156,7 +156,7 @@ def test_a_mirror_that_is_behind_takes_no_more_memory(full: int, fresh: list[int
 
 @pytest.mark.parametrize("full", [1, 2])
 def test_a_slab_is_filled_while_those_before_are_stored(full: int, fresh: list[int]) -> None:
-    """So many: the next one waits for their memory, which costs less than other memory."""
+    """When all of these are full, the next one waits for the memory of one of them."""
     go = threading.Event()
     spec = ArraySpec(axes=("time", "y", "x"), shape=(N_SLABS, 16, 8), dtype=U2, chunk_shape=(1, 4, 8))
 
