@@ -6,7 +6,6 @@ It also watches for the daemon's idleness, keeps the PC awake, and knows the dae
 from __future__ import annotations
 
 import enum
-import gc
 import logging
 import time
 from collections import deque
@@ -52,8 +51,8 @@ class Supervisor:
         self._registry = registry
         self._announcer = announcer
         self._space, self._views, self._reads = resources.space, resources.views, resources.reads
+        self._budget = resources.budget
         self._status_at_s = 0.0
-        self._has_garbage = False  # acquisitions that have ended: their parts refer to each other, and to their memory
         self._awake = Awake()
         self._idle = IdleWatch(idle_exit_s)
         self._just_ended: deque[tuple[float, EndedStatus]] = deque(maxlen=MAX_ENDED)
@@ -87,9 +86,8 @@ class Supervisor:
             self._status_at_s = now_s
         running = tuple(self._registry)
         self._space.running = running
-        if is_status_due and self._has_garbage:
-            self._has_garbage = False
-            gc.collect()
+        if is_status_due:
+            self._budget.collect()
         self._awake.keep(bool(running))
         self._reads.tick(now_s)
         for acquisition in running:
@@ -191,7 +189,6 @@ class Supervisor:
         acquisition.views.end()
         acquisition.share.close()
         self._registry.remove(acquisition, receipt)
-        self._has_garbage = True
         names = {"name": acquisition.name, "dataset_id": acquisition.dataset_id, "path": receipt.path}
         durable = acquisition.log.cursors().durable
         now_s = time.monotonic()

@@ -12,7 +12,9 @@ the ring's size it is the offset; a byte keeps its content until its position pl
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -71,6 +73,7 @@ class MemoryBudget:
         self.budget_bytes = budget_bytes - budget_bytes % SHARE_STEP_BYTES
         self.peak_bytes = 0
         self._shares: list[Share] = []
+        self._ended: list[weakref.ref[object]] = []  # memory of shares that were given back
 
     @property
     def used_bytes(self) -> int:
@@ -83,6 +86,7 @@ class MemoryBudget:
 
         Raises AcquisitionRefused with the numbers when too little is free, or the system has too little.
         """
+        self.collect()
         free = self.budget_bytes - self.used_bytes
         wanted = free // SHARE_OF_FREE
         if frame_bytes is not None and not is_followed:
@@ -107,6 +111,16 @@ class MemoryBudget:
     def give_back(self, share: Share) -> None:
         """See `Share.close`."""
         self._shares.remove(share)
+        self._ended.append(weakref.ref(share.view.obj))
+
+    def collect(self) -> None:
+        """Free memory of ended acquisitions: their parts refer to each other, and to it."""
+        if self._has_garbage():
+            gc.collect()
+
+    def _has_garbage(self) -> bool:
+        self._ended = [memory for memory in self._ended if memory() is not None]
+        return bool(self._ended)
 
 
 _CLAIM_SHARE = 64  # of the ring: claimed ahead, so that a group growing frame by frame seldom claims

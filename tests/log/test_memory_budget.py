@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+import weakref
 
 import psutil
 import pytest
@@ -64,6 +66,31 @@ def test_a_budget_is_used_up_and_comes_back() -> None:
     assert budget.used_bytes == 0
     assert budget.peak_bytes == peak == 16 * MIB
     assert budget.lend().length == 4 * MIB
+
+
+class Parts:
+    """Of an acquisition: they refer to each other, as those of a log do."""
+
+    def __init__(self, share: Share) -> None:
+        self.view = share.view
+        self.itself = self
+
+
+def test_memory_of_ended_acquisitions_is_gone_before_another_one_takes_some() -> None:
+    budget = MemoryBudget(64 * MIB)
+    gc.disable()  # as if nothing else collected it
+    try:
+        for _ in range(8):
+            share = budget.lend()
+            memory = weakref.ref(share.view.obj)
+            Parts(share)
+            share.close()
+            del share
+            assert memory() is not None
+            budget.lend().close()
+            assert memory() is None
+    finally:
+        gc.enable()
 
 
 def test_shares_are_memory_of_their_own() -> None:
