@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import Position
-from acqstream.errors import DiskFull
+from acqstream.errors import DiskFull, DiskFullAtSync
 from acqstream.formats.chunk_layout import Encoded
 from acqstream.grid import kernels
 from acqstream.grid.block_mean import BlockMean
@@ -94,7 +94,8 @@ class Workers:
                 task()
             except DiskFull as error:
                 with self._changed:
-                    self._full = error
+                    if not isinstance(self._full, DiskFullAtSync):  # which asks for more than to wait
+                        self._full = error
                     if not self._is_closed:
                         self._tasks.appendleft(task)
             except Exception as error:  # noqa: BLE001 - the thread's edge: its owner raises it

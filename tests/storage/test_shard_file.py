@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acqstream.errors import ConfigError, CorruptDataset, StorageError
+from acqstream.errors import ConfigError, CorruptDataset, DiskFullAtSync, StorageError
 from acqstream.storage.stores.local_store import LocalStore
 from acqstream.storage.stores.shard_file import ShardFile
 from acqstream.storage.stores.shard_index import MISSING, ShardIndex, ShardReader, note_key
@@ -228,19 +228,23 @@ def test_a_full_disk_stops_a_chunk_and_nothing_else(tmp_path: Path) -> None:
     assert read_foreign(store, index) == {0: b"a" * 5000, 1: b"c" * 5000}
 
 
-def test_after_a_failed_sync_nothing_is_published_by_another_try(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("code", "kind"), [(errno.EIO, StorageError), (errno.ENOSPC, DiskFullAtSync)])
+def test_after_a_failed_sync_nothing_is_published_by_another_try(
+    tmp_path: Path, code: int, kind: type[StorageError]
+) -> None:
     disk = ScriptedDisk(UnforcedDisk())
     store, index = LocalStore(tmp_path, disk), EndIndex()
     shard = ShardFile(store, KEY, index)
     shard.store(0, [b"a"])
     shard.sync()
     shard.store(1, [b"b"])
-    disk.fail("fdatasync", part=".part1")
+    disk.fail("fdatasync", part=".part1", code=code)
     with pytest.raises(StorageError, match="cannot force"):
         shard.sync()
     for call in (shard.sync, shard.finish, lambda: shard.store(1, [b"b"])):
-        with pytest.raises(StorageError, match="may be lost"):
+        with pytest.raises(StorageError, match="may be lost") as caught:
             call()
+        assert type(caught.value) is kind
     assert read_published(store, index) == {0: b"a"}
     shard = ShardFile(store, KEY, index)
     shard.store(1, [b"b"])

@@ -184,8 +184,9 @@ class ShardFile:
 
     def _check(self) -> None:
         if self._error is not None:
-            text = "an earlier sync failed; chunks stored since the last one may be lost"
-            raise StorageError.wrap(OSError(text), f"{self._store.url}/{self._key}", "cannot continue")
+            cause = OSError(self._error.errno, "an earlier sync failed; chunks stored since the last one may be lost")
+            # Of the kind of that error: who waits for space does so in every thread.
+            raise type(self._error)(cause, f"{self._store.url}/{self._key}", "cannot continue")
 
     def _reopen(self) -> None:
         note = find_published(self._store, self._key, self._index)
