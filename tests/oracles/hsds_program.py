@@ -35,6 +35,9 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | None) else str(value)
 
 
+_TRIES = 10
+
+
 def objects(bucket: str, domain: str) -> dict[str, Any]:
     """Attributes of all groups and datasets by path; shape, chunks and type of datasets."""
     found: dict[str, Any] = {}
@@ -55,7 +58,16 @@ def objects(bucket: str, domain: str) -> dict[str, Any]:
 def read(bucket: str, domain: str, path: str, place: str) -> dict[str, Any]:
     """Save all of a dataset as a file of numpy's."""
     with open_domain(bucket, domain) as file:
-        np.save(place, file[path][...])
+        for _ in range(_TRIES):
+            try:
+                np.save(place, file[path][...])
+                break
+            except ValueError as error:
+                # It grew after h5pyd had asked for the shape: without a selection the server sends what is there now.
+                if "cannot reshape" not in str(error):
+                    raise
+        else:
+            raise ValueError(f"{path} grew during each of {_TRIES} reads")
     return {}
 
 
