@@ -115,6 +115,22 @@ class NDTiffSource:
         """The frame with exactly these axes. Raises FrameNotFound, CorruptDataset."""
         return self._full.read_pixels(self._full.row(axes))
 
+    def read_frames(self, keys: slice | range | Sequence[Mapping[str, AxisValue]]) -> NDArray[Any]:
+        """See `Dataset.read_frames`."""
+        full = self._full
+        if not len(full):
+            raise DatasetError(f"{self.path}: holds no frame yet, so shape and dtype are not known")
+        rows: NDArray[np.int64]
+        if isinstance(keys, slice):
+            rows = full.latest_rows()[keys]
+        elif isinstance(keys, range):
+            rows = full.latest_rows()[np.asarray(keys, np.int64)]
+        else:
+            rows = np.array([full.row(key) for key in keys], np.int64)
+        if not len(rows):
+            return np.zeros((0, *full.frame_shape(0)), full.frame_dtype(0))
+        return full.read_together(rows)
+
     def read_metadata(self, axes: Mapping[str, AxisValue]) -> dict[str, Any]:
         """The metadata of the frame with exactly these axes. Raises as `read_frame`."""
         return self._full.read_metadata(self._full.row(axes))

@@ -44,7 +44,11 @@ from acqstream.frames.frame_snapshot import array_of, tile_step
 from acqstream.model.axes import COLUMN, POSITION, ROW, TILE_AXES, TIME, AxisValue
 
 MAX_TIMES = 2**16  # frames whose metadata are read for their times
-_MAX_EMPTY = 8  # places for each frame; a sparser run has its times in columns only
+_MAX_EMPTY = 8  # places for each frame: of sparser runs no table of all places is made
+_MANY_FRAMES = 16  # fewer are read one by one
+_FEW_FRAMES = 16  # of a dataset with so many times more, each is looked up by itself
+_SMALL_FRAME_BYTES, _LARGE_FRAME_BYTES = 32 * 2**10, 32 * 2**20  # parts of larger ones, and larger ones, by themselves
+_TOGETHER_BYTES = 64 * 2**20  # read at once, where some have no frame or only parts are wanted
 _MANY_PLACES, _MOST_PLACES = 4096, 2**28  # of a table of all frames that exist, a byte each
 
 
@@ -55,6 +59,50 @@ class _Piece(NamedTuple):
     y: TileRun
     x: TileRun
     tile: tuple[int, int] | None
+
+
+class _RowsByPlace:
+    """Which row of the index lies at which place of an array of frames. As thread safe as the reader."""
+
+    def __init__(self, reader: NDTiffReader) -> None:
+        self._reader = reader
+
+    def row(self, array: FrameArray, position: Sequence[int], tile: tuple[int, int] | None) -> int | None:
+        """The row of the frame or tile at a position; the last one where frames with other axes lie there too."""
+        rows = (self._reader.find(key) for key in array.keys_at(position, tile))
+        return max((row for row in rows if row is not None), default=None)
+
+    def rows(self, array: FrameArray, ranges: Sequence[range]) -> NDArray[np.int64]:
+        """The row of the frame at each position, the last axis fastest; -1 where there is none."""
+        n_frames, places = math.prod(map(len, ranges)), math.prod(map(len, array.values.values()))
+        if n_frames * _FEW_FRAMES >= len(self._reader) and places <= max(_MANY_PLACES, _MAX_EMPTY * len(self._reader)):
+            rows = np.full([len(values) for values in array.values.values()], -1, np.int64)
+            at, own = self._places(array)
+            rows[at] = own  # ascending: the last one counts
+            return rows[np.ix_(*ranges)].ravel() if ranges else rows.ravel()
+        found = (self.row(array, position, None) for position in itertools.product(*ranges))
+        return np.fromiter((-1 if row is None else row for row in found), np.int64, n_frames)
+
+    def absent(self, array: FrameArray, ranges: Sequence[range]) -> Iterator[Missing]:
+        """The axes of the places without a frame, found by columns: a byte a place, and no look-up for each."""
+        is_there = np.zeros([len(values) for values in array.values.values()], np.bool_)
+        is_there[self._places(array)[0]] = True
+        absent = ~is_there[np.ix_(*ranges)]
+        for flat in np.flatnonzero(absent).tolist():
+            position = np.unravel_index(flat, absent.shape)
+            picked = zip(array.values.items(), ranges, position, strict=True)
+            yield {name: values[chosen[int(at)]] for (name, values), chosen, at in picked}
+
+    def _places(self, array: FrameArray) -> tuple[tuple[NDArray[np.int64], ...], NDArray[np.int64]]:
+        """The rows that have a place in this array, ascending: the places along each axis, and the rows."""
+        columns = self._reader.key_columns(range(len(self._reader)))
+        places, has_place = [], np.ones(len(self._reader), np.bool_)
+        for name, values in array.values.items():
+            at, home = {value: place for place, value in enumerate(values)}, array.homes.get(name)
+            of_value = [at.get(home if value is None else value, -1) for value in columns[name].values]  # type: ignore[arg-type]
+            places.append(np.array(of_value, np.int64)[columns[name].positions])
+            has_place &= places[-1] >= 0
+        return tuple(place[has_place] for place in places), np.flatnonzero(has_place)
 
 
 class FrameLevel:
@@ -68,6 +116,7 @@ class FrameLevel:
         self, reader: NDTiffReader, full: NDTiffReader, *, follows_links: bool, is_stitched: bool = True
     ) -> None:
         self.reader = reader
+        self._rows = _RowsByPlace(reader)
         self._full = full
         self._follows_links = follows_links
         self._is_stitched = is_stitched
@@ -158,7 +207,8 @@ class FrameLevel:
     @property
     def missing_count(self) -> int:
         """Places without a frame or tile; once the dataset is complete, planned ones too."""
-        return self._with_planned_places().place_count - self._count_places()
+        array = self.frame_array()
+        return (array.with_plan() if self.reader.complete else array).place_count - self._count_places()
 
     def layout(self) -> LevelLayout:
         array = self.frame_array()
@@ -246,9 +296,11 @@ class FrameLevel:
     def read(self, layout: LevelLayout, ranges: Sequence[range]) -> NDArray[Any]:
         """See LevelSource. Raises DatasetError naming a frame whose shape or dtype is not that of the layout."""
         array = self._array_of(layout)
+        if (pixels := self._read_together(array, layout, ranges)) is not None:
+            return pixels
         shape, count = tuple(map(len, ranges)), len(layout.outer)
         samples: tuple[slice | EllipsisType, ...] = (..., *map(as_slice, ranges[count + 2 :]))
-        pixels: NDArray[Any] | None = None  # until a frame was read: a damaged index may promise any shape
+        # No memory until a frame was read: a damaged index may promise any shape
         for piece in _pieces(array, layout, ranges):
             part = self._read_part(array, piece, ranges, layout.dtype)
             if part is not None:
@@ -256,6 +308,28 @@ class FrameLevel:
                 place: tuple[int | slice, ...] = (*piece.position, piece.y.target, piece.x.target)
                 pixels[place] = part if len(samples) == 1 else part[samples]
         return np.zeros(shape, layout.dtype) if pixels is None else pixels
+
+    def _read_together(self, array: FrameArray, layout: LevelLayout, ranges: Sequence[range]) -> NDArray[Any] | None:
+        """Many frames in few large reads; None where they are few, tiles, parts of large ones, or not of one kind."""
+        count, shape = len(layout.outer), tuple(map(len, ranges))
+        frame_bytes = math.prod(array.frame_shape) * layout.dtype.itemsize
+        is_small = frame_bytes <= (_LARGE_FRAME_BYTES if shape[count:] == array.frame_shape else _SMALL_FRAME_BYTES)
+        if array.is_stitched or not is_small or not all(shape) or math.prod(shape[:count]) < _MANY_FRAMES:
+            return None
+        rows = self._rows.rows(array, ranges[:count])
+        found = np.flatnonzero(rows >= 0)
+        if not self.reader.entry_columns(rows[found]).are_like(array.frame_shape, layout.dtype).all():
+            return None
+        inside = (slice(None), *map(as_slice, map(pixels_at, layout.pixels, ranges[count:])))
+        pixels: NDArray[Any] | None = None  # until frames were read: a damaged index may promise any shape
+        step = max(_MANY_FRAMES, _TOGETHER_BYTES // frame_bytes)
+        for places in (found[start : start + step] for start in range(0, len(found), step)):
+            part = self.reader.read_together(rows[places], is_cached=True)[inside]
+            if len(places) == len(rows):
+                return part.reshape(shape)
+            pixels = np.zeros((len(rows), *shape[count:]), layout.dtype) if pixels is None else pixels
+            pixels[places] = part
+        return np.zeros(shape, layout.dtype) if pixels is None else pixels.reshape(shape)
 
     def missing(self, layout: LevelLayout, ranges: Sequence[range], limit: int | None) -> Sequence[Missing]:
         """The axes of frames or tiles; for all of a complete dataset, planned ones too."""
@@ -269,37 +343,20 @@ class FrameLevel:
         outer, places = ranges[: len(layout.outer)], math.prod(map(len, array.values.values()))
         is_many = math.prod(map(len, outer)) > _MANY_PLACES and places <= _MOST_PLACES and all(map(len, ranges))
         if is_many and not array.is_stitched:
-            yield from self._absent_of_many(array, outer)
+            yield from self._rows.absent(array, outer)
             return
         for piece in _pieces(array, layout, ranges):
             position = _position(piece, ranges)
-            if self._row(array, position, piece.tile) is None:
+            if self._rows.row(array, position, piece.tile) is None:
                 names = zip(array.values.items(), position, strict=True)
                 tile = {} if piece.tile is None else {ROW: piece.tile[0], COLUMN: piece.tile[1]}
                 yield {**{name: values[at] for (name, values), at in names}, **tile}
-
-    def _absent_of_many(self, array: FrameArray, ranges: Sequence[range]) -> Iterator[Missing]:
-        """As `_absent`, of frames, by columns: a byte a place, and no look-up for each."""
-        columns = self.reader.key_columns(range(len(self.reader)))
-        places, has_place = [], np.ones(len(self.reader), np.bool_)
-        for name, values in array.values.items():
-            at, home = {value: place for place, value in enumerate(values)}, array.homes.get(name)
-            of_value = [at.get(home if value is None else value, -1) for value in columns[name].values]  # type: ignore[arg-type]
-            places.append(np.array(of_value, np.int64)[columns[name].positions])
-            has_place &= places[-1] >= 0
-        is_there = np.zeros([len(values) for values in array.values.values()], np.bool_)
-        is_there[tuple(place[has_place] for place in places)] = True
-        absent = ~is_there[np.ix_(*ranges)]
-        for flat in np.flatnonzero(absent).tolist():
-            position = np.unravel_index(flat, absent.shape)
-            picked = zip(array.values.items(), ranges, position, strict=True)
-            yield {name: values[chosen[int(at)]] for (name, values), chosen, at in picked}
 
     def _read_part(
         self, array: FrameArray, piece: _Piece, ranges: Sequence[range], dtype: np.dtype[np.generic]
     ) -> NDArray[Any] | None:
         """The pixels of a piece (Y, X[, 3]), or None if the frame is not stored."""
-        row = self._row(array, _position(piece, ranges), piece.tile)
+        row = self._rows.row(array, _position(piece, ranges), piece.tile)
         if row is None:
             return None
         expected = (array.frame_shape, dtype)
@@ -310,11 +367,6 @@ class FrameLevel:
                 f"frame {expected[0]} and {expected[1]}: read it with read_frame"
             )
         return read_part(self.reader, row, piece.y, piece.x)
-
-    def _row(self, array: FrameArray, position: Sequence[int], tile: tuple[int, int] | None) -> int | None:
-        """The row of the frame or tile at a position; the last one where frames with other axes lie there too."""
-        rows = (self.reader.find(key) for key in array.keys_at(position, tile))
-        return max((row for row in rows if row is not None), default=None)
 
     def _array_of(self, layout: LevelLayout) -> FrameArray:
         """The array of a layout, which may have other values than the frames have now, but no other axes."""
@@ -328,11 +380,6 @@ class FrameLevel:
             return array
         height, width, *_ = layout.frame_shape
         return replace(array, canvas=Canvas(Side(height), Side(width)), frame_shape=layout.frame_shape)
-
-    def _with_planned_places(self) -> FrameArray:
-        """The array with all places that should have a frame: after the end of the run also planned ones."""
-        array = self.frame_array()
-        return array.with_plan() if self.reader.complete else array
 
     def _count_places(self) -> int:
         """Number of places that have a frame or tile."""

@@ -1,4 +1,4 @@
-"""Frames in the order in which they lie, in large pieces that are read while the frames before are used."""
+"""Frames in large pieces: one after the other, read while the frames before are used, or many into one array."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def read_ahead(
     try:
         for start in range(0, len(rows), _ROWS):
             some = rows[start : start + _ROWS]
-            for piece in _pieces(source, some, numbers[some], stacks[some]):
+            for piece, _ in _pieces(source, some, numbers[some], stacks[some]):
                 ahead.append(pool.submit(piece, memory))
                 if len(ahead) > _PIECES_AHEAD:
                     yield from _taken(source, ahead.popleft())
@@ -75,6 +75,59 @@ def read_ahead(
             yield from _taken(source, ahead.popleft())
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def read_together(
+    source: FrameSource,
+    rows: NDArray[np.int64],
+    numbers: NDArray[np.void],
+    stacks: NDArray[np.int32],
+    target: NDArray[Any],
+    *,
+    is_cached: bool,
+) -> None:
+    """Read the frames of these rows, all of one shape and dtype, to target (N, Y, X[, 3]), which is C-contiguous.
+
+    numbers and stacks are those of these rows. The files are read in the order in which the frames lie, once each.
+    is_cached: through the page cache of the system.
+    Raises as `read_pixels`; the target is undefined then.
+    """
+    order = np.lexsort((numbers["pixel_offset"], stacks))
+    memory = BlockMemory(PIECE_BYTES + 2 * BLOCK_BYTES, _THREADS)
+    pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="read-together")
+    under_way: deque[Future[None]] = deque()
+    at = 0
+    try:
+        for piece, count in _pieces(source, rows[order], numbers[order], stacks[order], is_cached=is_cached):
+            under_way.append(pool.submit(_store, source, piece, memory, target, order[at : at + count]))
+            at += count
+            if len(under_way) > _PIECES_AHEAD:
+                under_way.popleft().result()
+        while under_way:
+            under_way.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _store(
+    source: FrameSource,
+    piece: Callable[[BlockMemory], Frames],
+    memory: BlockMemory,
+    target: NDArray[Any],
+    places: NDArray[np.intp],
+) -> None:
+    """Read a piece; its frames go to these places, in its order."""
+    at = 0
+    for rows, frames in piece(memory):
+        own = places[at : at + len(rows)]
+        at += len(rows)
+        if frames is None:
+            for place, row in zip(own.tolist(), rows, strict=True):
+                target[place] = source.read_pixels(row)
+        elif own[-1] - own[0] == len(own) - 1 and (np.diff(own) == 1).all():
+            target[own[0] : own[0] + len(own)] = frames
+        else:
+            target[own] = frames
 
 
 def _taken(source: FrameSource, piece: Future[Frames]) -> Iterator[tuple[int, NDArray[Any]]]:
@@ -87,9 +140,14 @@ def _taken(source: FrameSource, piece: Future[Frames]) -> Iterator[tuple[int, ND
 
 
 def _pieces(
-    source: FrameSource, rows: NDArray[np.int64], numbers: NDArray[np.void], stacks: NDArray[np.int32]
-) -> Iterator[Callable[[BlockMemory], Frames]]:
-    """Readers for runs of frames that lie near one another, for all rows in turn."""
+    source: FrameSource,
+    rows: NDArray[np.int64],
+    numbers: NDArray[np.void],
+    stacks: NDArray[np.int32],
+    *,
+    is_cached: bool = False,
+) -> Iterator[tuple[Callable[[BlockMemory], Frames], int]]:
+    """Readers for runs of frames that lie near one another, for all rows in turn, and how many each reads."""
     sizes = payload_bytes(numbers)
     is_plain = (sizes >= 0) & is_raw(numbers["pixel_compression"])
     starts = numbers["pixel_offset"].astype(np.int64)
@@ -98,23 +156,23 @@ def _pieces(
     edges = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(rows)]
     for low, high in pairwise(edges):
         if not is_plain[low]:
-            yield partial(_alone, rows[low:high].tolist())
+            yield partial(_alone, rows[low:high].tolist()), high - low
             continue
-        file = _block_file(source, int(rows[low]))
+        file = _block_file(source, int(rows[low]), is_cached=is_cached)
         for first, last in read_spans(starts[low:high], ends[low:high], PIECE_BYTES, _MAX_GAP_BYTES):
             span = slice(low + first, low + last)
             some = rows[span].tolist()
-            yield partial(_alone, some) if file is None else partial(_read_piece, file, some, numbers[span])
+            yield partial(_alone, some) if file is None else partial(_read_piece, file, some, numbers[span]), len(some)
 
 
-def _block_file(source: FrameSource, row: int) -> BlockFile | None:
+def _block_file(source: FrameSource, row: int, *, is_cached: bool) -> BlockFile | None:
     """The stack file of this row, None if its pixels are not as they are in memory, or it cannot be opened."""
     name, _ = source.stored_frame(row)
     try:
         file, byte_order = source.stack_file(name)
     except (DatasetError, StorageError):  # raised again when it is the frame's turn
         return None
-    return BlockFile(file.path) if byte_order == "<" and not is_remote(file.path) else None
+    return BlockFile(file.path, is_cached=is_cached) if byte_order == "<" and not is_remote(file.path) else None
 
 
 def _alone(rows: list[int], memory: BlockMemory) -> Frames:

@@ -38,8 +38,8 @@ from acqstream.formats.ndtiff.index_block import MISSING
 from acqstream.formats.ndtiff.index_entries import INDEX_NAME, plain_name
 from acqstream.formats.ndtiff.index_file import FrameIndex, IndexFile
 from acqstream.formats.ndtiff.index_maps import IndexMaps
-from acqstream.formats.ndtiff.pixels import StoredFrame, is_raw, payload_bytes
-from acqstream.formats.ndtiff.read_ahead import read_ahead
+from acqstream.formats.ndtiff.pixels import PIXEL_TYPES, StoredFrame, is_raw, payload_bytes
+from acqstream.formats.ndtiff.read_ahead import read_ahead, read_together
 from acqstream.formats.ndtiff.stack_files import FrameBytes, StackFiles
 from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_json_object
 from acqstream.model.axes import Axes, AxisValue
@@ -47,6 +47,7 @@ from acqstream.model.state import AcquisitionState
 from acqstream.storage.files.boundary import Boundary, requested_links
 from acqstream.storage.files.read_file import BlockMemory, ReadFile
 
+_FEW_BYTES = 2**20  # read one by one: threads would take longer to start
 _FIRST_KEYS, _MAX_KEYS = 16, 4096  # made at once: the first one comes soon
 
 
@@ -81,6 +82,14 @@ class EntryColumns:
     numbers: NDArray[np.void]
     stacks: NDArray[np.int32]
     stack_names: Sequence[str]
+
+    def are_like(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[np.bool_]:
+        """Entries whose frames have this shape and dtype."""
+        sides: NDArray[np.bool_] = (self.numbers["height"] == shape[0]) & (self.numbers["width"] == shape[1])
+        kind = dtype, 3 if len(shape) > 2 else 1
+        alike = [code for code, one in PIXEL_TYPES.items() if (one.numpy_dtype, one.samples) == kind]
+        sides &= np.isin(self.numbers["pixel_type"], alike)
+        return sides
 
     @property
     def is_plain(self) -> NDArray[np.bool_]:
@@ -221,6 +230,30 @@ class NDTiffReader:
         with self._lock:
             numbers, stacks = self._table.all_numbers, self._table.all_stacks
         return read_ahead(self, rows, numbers, stacks, memory)
+
+    def read_together(self, rows: NDArray[np.int64], *, is_cached: bool = False) -> NDArray[Any]:
+        """The frames of these rows, at least one, as a new array (N, Y, X), or (N, Y, X, 3) for RGB.
+
+        is_cached: through the page cache of the system, for frames that are read more than once.
+
+        Raises DatasetError for one unlike the first of them, and as `read_pixels`.
+        """
+        self._check_open()
+        first, columns = self._frames.locate(int(rows[0])), self.entry_columns(rows)
+        unlike = np.flatnonzero(~columns.are_like(first.shape, first.pixel_type.numpy_dtype))
+        if len(unlike):
+            other = self._frames.locate(int(rows[unlike[0]]))
+            raise DatasetError(
+                f"{self.path}: frame {self.key(int(rows[unlike[0]]))} has shape {other.shape} and dtype "
+                f"{other.pixel_type.numpy_dtype}, the first one {first.shape} and {first.pixel_type.numpy_dtype}: read "
+                "it by itself"
+            )
+        if len(rows) * first.payload_bytes <= _FEW_BYTES:
+            return np.stack([self.read_pixels(row) for row in rows.tolist()])
+        self.read_pixels(int(rows[0]))  # before all of it is allocated: a damaged index may promise any shape
+        target: NDArray[Any] = np.empty((len(rows), *first.shape), first.pixel_type.numpy_dtype)
+        read_together(self, rows, columns.numbers, columns.stacks, target, is_cached=is_cached)
+        return target
 
     def stored_frame(self, row: int) -> tuple[str, StoredFrame]:
         """Name of the stack file that holds the frame, and where and how it lies there."""

@@ -266,13 +266,18 @@ def _round_to_pages(length: int) -> int:
 
 
 class BlockFile:
-    """Reads complete blocks, from any thread. Raises as `ReadFile`; the last reference closes it."""
+    """Reads complete blocks, from any thread. Raises as `ReadFile`; the last reference closes it.
+
+    is_cached: through the page cache of the system, for what is read more than once.
+    """
 
     __slots__ = ("_buffered", "_direct")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_cached: bool = False) -> None:
         self._direct = -1
         self._buffered = ReadFile(path)
+        if is_cached:
+            return
         try:
             self._direct = FILES.open_for_reading(os.fspath(path), direct=True)
         except OSError:
