@@ -213,6 +213,7 @@ def _sync(path: str) -> None:
 
 
 DATASET = "bench"
+_TOGETHER = 100  # frames of one `put_many`
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,18 +240,25 @@ def _run_daemon(
     workload: Workload,
     memory_mb: int | None,
     durability: DurabilityMode = DEFAULT_DURABILITY_S,
+    *,
+    together: int | None = None,
 ) -> Measurement:
     with serving(transport, directory, memory_mb) as daemon:
         meter = UsageMeter(daemon.pid)
         how = {"endpoint": daemon.endpoint, "name": DATASET, "transport": transport, "durability": durability}
-        sent = run_measured("producer", send, workload.payload_bytes, workload=workload, **how)
+        sent = run_measured("producer", send, workload.payload_bytes, workload=workload, together=together, **how)
         return replace(sent, processes={**sent.processes, "daemon": meter.cost()})
 
 
 def _row(
-    name: str, transport: str, durability: DurabilityMode = DEFAULT_DURABILITY_S, *, is_extra: bool = False
+    name: str,
+    transport: str,
+    durability: DurabilityMode = DEFAULT_DURABILITY_S,
+    *,
+    is_extra: bool = False,
+    together: int | None = None,
 ) -> Row:
-    run = partial(_run_daemon, transport, durability=durability)
+    run = partial(_run_daemon, transport, durability=durability, together=together)
     return Row(name, run, partial(transport_absent, transport), is_extra)
 
 
@@ -259,6 +267,7 @@ ROWS = {
     for row in (
         *(Row(name, partial(_run_peer, name), peer.absent) for name, peer in PEERS.items()),
         *(_row(transport, transport) for transport in TRANSPORTS),
+        *(_row(f"{name}-many", name, is_extra=True, together=_TOGETHER) for name in TRANSPORTS),
         _row("ipc-close", "ipc", "close", is_extra=True),
         _row("ipc-batch", "ipc", "batch", is_extra=True),
     )

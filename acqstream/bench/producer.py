@@ -60,18 +60,29 @@ def send(
     *,
     durability: DurabilityMode = DEFAULT_DURABILITY_S,
     is_held: bool = False,
+    together: int | None = None,
 ) -> Measurement:
     """Send the workload; the time ends with the receipt, when every frame is durable.
 
-    is_held: wait when the frames are prepared, so that several producers start at the same time.
+    is_held: wait when the frames are prepared, so that several producers start at the same time. together: frames of
+    each `put_many`; None for `put`.
     """
     with open_run(endpoint, name, workload, transport, expect=workload.frames, durability=durability) as run:
 
         def put(image: NDArray[Any], number: int) -> None:
             run.put(image, time=number)
 
-        prepared = hold if is_held else None
-        return run_workload(workload, put, lambda: close_complete(run, workload), role="producer", prepared=prepared)
+        def put_many(images: NDArray[Any], number: int) -> None:
+            run.put_many(images, time=range(number, number + len(images)))
+
+        return run_workload(
+            workload,
+            put if together is None else put_many,
+            lambda: close_complete(run, workload),
+            role="producer",
+            prepared=hold if is_held else None,
+            together=together,
+        )
 
 
 def wait_for_view(dataset: Path, spec: ViewSpec) -> Checkpoint:

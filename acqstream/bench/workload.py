@@ -65,24 +65,31 @@ def run_workload(
     *,
     role: str,
     prepared: Callable[[], None] | None = None,
+    together: int | None = None,
 ) -> Measurement:
     """Put all frames and `finish`, which returns when they are durable; measures this process as `role`.
 
-    prepared is called when the frames exist, before the time runs.
+    put takes one frame (Y, X) and its number, or as many as `together` (N, Y, X) and the first number. prepared is
+    called when the frames exist, before the time runs.
     """
     pool = workload.pool()
-    durations_ns = array("q", bytes(8 * workload.frames))
+    stack = None if together is None else np.stack(pool)
+    durations_ns = array("q")
     clock_ns = time.perf_counter_ns
     if prepared is not None:
         prepared()
     reset_peak_memory()  # preparing the pool takes more than the run
     meter = UsageMeter(os.getpid())
     started_ns = clock_ns()
-    for number in range(workload.frames):
-        image = pool[number % len(pool)]
+    number = 0
+    while number < workload.frames:
+        at = number % len(pool)
+        count = min(together or 1, workload.frames - number, len(pool) - at)
+        image = pool[at] if stack is None else stack[at : at + count]
         before_ns = clock_ns()
         put(image, number)
-        durations_ns[number] = clock_ns() - before_ns
+        durations_ns.append(clock_ns() - before_ns)
+        number += count
     finish()
     seconds = (clock_ns() - started_ns) / 1e9
     return Measurement(

@@ -37,7 +37,7 @@ def bench(
     pairs: Annotated[int | None, typer.Option(min=1, help="Runs of each row [default: 5; quick, mirror 1].")] = None,
     rows: Annotated[
         str | None,
-        typer.Option(metavar="NAME,...", help="Which rows, e.g. ndstorage,ipc; ipc-close and ipc-batch only so."),
+        typer.Option(metavar="NAME,...", help="Which rows, e.g. ndstorage,ipc; shm-many and ipc-close only so."),
     ] = None,
     directory: Annotated[
         Path, typer.Option("--dir", help="Folder to write to. The files are deleted afterwards.")

@@ -22,7 +22,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from acqstream.client.images import copy_pixels, kind_of_buffer, kind_of_image, no_image
+from acqstream.client.frame_rows import FrameRow, FrameRows
+from acqstream.client.images import copy_pixels, copy_stack, kind_of_buffer, kind_of_image, no_image
+from acqstream.client.outbox import Outbox, distance
 from acqstream.client.run_state import RunState
 from acqstream.errors import AcquisitionFailed, FrameRefused, ProtocolError, WriterBehind
 from acqstream.model.axes import AxisValue
@@ -87,8 +89,33 @@ class FrameBuffer:
                 start, memory = self._wait_for_space(kind.frame_bytes, len(metadata))
                 self._outbox.claim(start, kind.frame_bytes)
                 checksum = copy_pixels(array, kind.pixel_type, memory, start)
-                fields = (tuple(axes.values()), checksum, metadata, time_ns)
-                return self._note(self._outbox.add_frame, kind, fields, start, len(metadata))
+                fields = ((tuple(axes.values()), checksum, metadata, time_ns),)
+                return self._note(self._outbox.add_frames, kind, fields, start, len(metadata))
+            finally:
+                self._active_thread = None
+
+    def put_many(self, images: NDArray[Any], bits: int | None, rows: FrameRows) -> int:
+        """Copy the pixels of the next frames into the buffer, as many as there are rows; the number of the first.
+
+        Raises as `Run.put_many`.
+        """
+        with self.order:
+            try:
+                self._active_thread = threading.get_ident()
+                outbox, largest = self._outbox, rows.largest_metadata
+                first = outbox.next
+                try:
+                    kind = kind_of_image(images.dtype, images.shape[1:], rows.names, bits)
+                except ValueError as error:
+                    raise no_image(outbox.next, error) from error
+                step = min(outbox.frames_at_once(kind.frame_bytes, largest), self._fitting(kind))
+                for at in range(0, len(rows.rows), step):
+                    part = rows.rows[at : at + step]
+                    start, memory = self._wait_for_space(kind.frame_bytes, largest, len(part))
+                    outbox.claim(start, kind.frame_bytes * len(part))
+                    checksums = copy_stack(images[at : at + len(part)], kind.pixel_type, memory, start)
+                    self._note(outbox.add_frames, kind, *_with_checksums(part, checksums, start))
+                return first
             finally:
                 self._active_thread = None
 
@@ -99,14 +126,14 @@ class FrameBuffer:
         dtype: object,
         *,
         bits: int | None,
-        axes: Mapping[str, AxisValue],
-        metadata: bytes,
-        time_ns: int | None,
-        on_taken: Callable[[int], None] | None,
+        rows: FrameRows,
+        on_taken: Callable[[int], None],
+        is_one: bool = False,
     ) -> Iterator[NDArray[Any]]:
-        """The place of the next frame as an array; the frame is taken when the block is left. Raises as `Run.put`.
+        """The place of the next frames as an array; they are taken when the block is left. Raises as `Run.put`.
 
-        on_taken is called with the frame's number then.
+        The array is (N, Y, X) or (N, Y, X, 3), N the number of rows; with is_one, of one row, without N. on_taken is
+        called with the first number then.
         """
         self.check_caller()
         holder = threading.get_ident()
@@ -116,25 +143,28 @@ class FrameBuffer:
                     self._active_thread = holder
                     number = self._outbox.next
                     try:
-                        kind = kind_of_buffer(shape, dtype, tuple(axes), bits)
+                        kind = kind_of_buffer(shape, dtype, rows.names, bits)
                     except ValueError as error:
                         raise no_image(number, error) from error
-                    start, memory = self._wait_for_space(kind.frame_bytes, len(metadata))
-                    self._outbox.claim(start, kind.frame_bytes)
+                    count, step = len(rows.rows), distance(kind.frame_bytes)
+                    if count > self._fitting(kind):
+                        raise _too_large(self._outbox, count * step, self._largest_frame)
+                    start, memory = self._wait_for_space(kind.frame_bytes, rows.largest_metadata, count)
+                    self._outbox.claim(start, count * step)
                     self._keep_place(holder)
                 finally:
                     self._active_thread = None
-            image: NDArray[Any] = np.ndarray(kind.shape, kind.pixel_type.dtype, memory, start)
-            yield image
-            image.flags.writeable = False
-            checksum = xxhash.xxh3_64_intdigest(image.data)
-            self._add_reserved(kind, (tuple(axes.values()), checksum, metadata, time_ns), start, len(metadata))
+            images = _stack_in(memory, start, kind, count)
+            given = images[0] if is_one else images
+            yield given
+            given.flags.writeable = False
+            checksums = [xxhash.xxh3_64_intdigest(image.data) for image in images]
+            self._add_reserved(kind, rows, checksums, start)
         finally:
             if self._reserving_thread == holder:
                 self._reserving_thread = None  # first of all, as Ctrl-C may come in any call
                 self._note_free_place()
-        if on_taken is not None:
-            on_taken(number)
+        on_taken(number)
         self._state.refused.raise_pending()
 
     def skip(self, count: int, reason: str) -> None:
@@ -194,11 +224,21 @@ class FrameBuffer:
             "as by a signal handler; nothing was done. Set a flag in the handler, and look at it between two frames"
         )
 
-    def _add_reserved(self, kind: FrameKind, frame: FrameFields, start: int, metadata_bytes: int) -> int:
-        """Append the reserved frame, whose pixels are at `start`; return its number."""
+    def _add_reserved(self, kind: FrameKind, rows: FrameRows, checksums: list[int], start: int) -> None:
+        """Append the reserved frames, whose pixels are from `start` on."""
         self.check_process()
         self._is_sending = True
-        return self._note(self._outbox.add_frame, kind, frame, start, metadata_bytes)
+        outbox, step = self._outbox, distance(kind.frame_bytes)
+        at_once = outbox.frames_at_once(kind.frame_bytes, rows.largest_metadata)
+
+        def add() -> int:
+            number = outbox.next
+            for at in range(0, len(checksums), at_once):
+                part = rows.rows[at : at + at_once], checksums[at : at + at_once]
+                outbox.add_frames(kind, *_with_checksums(*part, start + at * step))
+            return number
+
+        self._note(add)
 
     def patch(self, kind: str, values: dict[str, Any]) -> None:
         """Send plain values of "summary" or "display". Raises as `Run.patch`."""
@@ -230,26 +270,32 @@ class FrameBuffer:
         text = f"run {name!r} was interrupted in the middle of a put; frames from {first} on may be lost"
         self._state.fail(AcquisitionFailed(text, code="interrupted"))
 
-    def _wait_for_space(self, payload_bytes: int, header_bytes: int) -> tuple[int, memoryview]:
-        """Offset and memory for the pixels. No other thread takes the place, as the caller has `order`."""
+    def _fitting(self, kind: FrameKind) -> int:
+        """How many frames fit into the local buffer together, at least 1."""
+        return max(1, (self._outbox.ring.capacity - kind.frame_bytes) // distance(kind.frame_bytes) + 1)
+
+    def _wait_for_space(self, payload_bytes: int, header_bytes: int, count: int = 1) -> tuple[int, memoryview]:
+        """Offset and memory for the pixels. No other thread takes the place, as the caller has `order`.
+
+        The bytes are those of each of `count` frames.
+        """
         self._state.raise_if_over()
-        if self._outbox.next >= MAX_NUMBER:
+        if self._outbox.next + count > MAX_NUMBER:
             raise ProtocolError(f"frame numbers end at {MAX_NUMBER}; close this run and start another one")
         if payload_bytes > self._largest_frame:
-            self._refuse_size(payload_bytes)
+            raise _too_large(self._outbox, payload_bytes, self._largest_frame)
         if header_bytes > MAX_METADATA_BYTES:
-            self._refuse_metadata(header_bytes)
-        if self._reserving_thread is not None or (start := self._outbox.place(payload_bytes, header_bytes)) is None:
-            start = self._wait_for_place(payload_bytes, header_bytes)
+            raise _too_much(self._outbox.next, header_bytes)
+        wanted = payload_bytes, header_bytes, count
+        if self._reserving_thread is not None or (start := self._outbox.place(*wanted)) is None:
+            start = self._wait_for_place(*wanted)
         assert self._memory is not None  # None only after the run
         return start, self._memory
 
-    def _wait_for_place(self, payload_bytes: int, header_bytes: int) -> int:
+    def _wait_for_place(self, *wanted: int) -> int:
         since = time.monotonic()
         with self._state.lock:
-            while (
-                self._reserving_thread is not None or (start := self._outbox.place(payload_bytes, header_bytes)) is None
-            ):
+            while self._reserving_thread is not None or (start := self._outbox.place(*wanted)) is None:
                 self._state.raise_if_over()
                 is_full = self._reserving_thread is None
                 self._wait_for_progress(
@@ -292,22 +338,37 @@ class FrameBuffer:
             phrases.append(f"the daemon's window is closed at frame {state.limit.number}")
         return "; ".join(phrases + state.report.phrases())
 
-    def _refuse_size(self, payload_bytes: int) -> NoReturn:
-        capacity = self._outbox.ring.capacity
-        number = self._outbox.next
-        if payload_bytes > capacity:
-            text = f"more than the local buffer of {capacity} bytes; raise buffer_mb"
-        else:
-            text = f"more than the daemon takes ({self._largest_frame}); raise its memory budget or largest payload"
-        raise FrameRefused(f"frame {number} has {payload_bytes} bytes, {text}", code="payload_size", number=number)
 
-    def _refuse_metadata(self, metadata_bytes: int) -> NoReturn:
-        number = self._outbox.next
-        text = (
-            f"frame {number}: its metadata take {metadata_bytes} bytes as JSON; at most {MAX_METADATA_BYTES} are stored"
-            " with a frame. Pass what all frames share as summary, and large tables as a file of their own"
-        )
-        raise FrameRefused(text, code="bad_header", number=number)
+def _too_large(outbox: Outbox, payload_bytes: int, largest: int) -> FrameRefused:
+    """The error of the next frame, whose pixels are more than the largest that is taken."""
+    capacity, number = outbox.ring.capacity, outbox.next
+    if payload_bytes > capacity:
+        text = f"more than the local buffer of {capacity} bytes; raise buffer_mb"
+    else:
+        text = f"more than the daemon takes ({largest}); raise its memory budget or largest payload"
+    return FrameRefused(f"frame {number} has {payload_bytes} bytes, {text}", code="payload_size", number=number)
+
+
+def _too_much(number: int, metadata_bytes: int) -> FrameRefused:
+    """The error of a frame with too large metadata."""
+    text = (
+        f"frame {number}: its metadata take {metadata_bytes} bytes as JSON; at most {MAX_METADATA_BYTES} are stored"
+        " with a frame. Pass what all frames share as summary, and large tables as a file of their own"
+    )
+    return FrameRefused(text, code="bad_header", number=number)
+
+
+def _with_checksums(rows: Sequence[FrameRow], checksums: list[int], start: int) -> tuple[list[FrameFields], int, int]:
+    """The arguments of `Outbox.add_frames` after the kind."""
+    frames = [(row[0], checksum, *row[1:]) for row, checksum in zip(rows, checksums, strict=True)]
+    return frames, start, sum(len(row[1]) for row in rows)
+
+
+def _stack_in(memory: memoryview, start: int, kind: FrameKind, count: int) -> NDArray[Any]:
+    """The places of `count` frames from `start` on, of shape (N, Y, X) or (N, Y, X, 3)."""
+    one: NDArray[Any] = np.ndarray(kind.shape, kind.pixel_type.dtype, memory, start)
+    strides = distance(kind.frame_bytes), *one.strides
+    return np.ndarray((count, *kind.shape), one.dtype, memory, start, strides)
 
 
 class LocalMemory:

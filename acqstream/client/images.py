@@ -45,6 +45,14 @@ def as_image(image: object) -> NDArray[Any]:
         raise ValueError(f"{type(image).__name__} is not an image: {error}") from error
 
 
+def as_stack(images: object) -> NDArray[Any]:
+    """As `as_image` for images of one kind: an array (N, Y, X) or (N, Y, X, 3)."""
+    array = as_image(images)
+    if array.ndim not in (_MAX_DIMENSIONS, _MAX_DIMENSIONS + 1):
+        raise ValueError(f"shape {array.shape} must be (N, Y, X), or (N, Y, X, 3) for RGB; for one image use put")
+    return array
+
+
 def significant_bits(bits: object) -> int:
     """The argument `bits` of `put`. Raises ValueError."""
     try:
@@ -102,6 +110,17 @@ def copy_pixels(image: NDArray[Any], pixel_type: PixelType, memory: memoryview, 
         np.copyto(piece, image[first : first + rows], casting="equiv")
         digest.update(piece.data)
     return digest.intdigest()
+
+
+def copy_stack(images: NDArray[Any], pixel_type: PixelType, memory: memoryview, start: int) -> list[int]:
+    """As `copy_pixels` for images (N, Y, X) or (N, Y, X, 3), which come to lie back to back; the XXH3-64 of each."""
+    if len(images) == 1:
+        return [copy_pixels(images[0], pixel_type, memory, start)]
+    target: NDArray[Any] = np.ndarray(images.shape, pixel_type.numpy_dtype, memory, start)
+    target[...] = images
+    size = target.nbytes // len(images)
+    ends = range(start + size, start + target.nbytes + 1, size)
+    return [xxhash.xxh3_64_intdigest(memory[end - size : end]) for end in ends]
 
 
 def no_image(number: int, error: ValueError) -> FrameRefused:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
@@ -59,9 +60,10 @@ class OutboxMessage:
     def payload_bytes(self) -> int:
         return self.numbers * self.frame_bytes
 
-    def takes(self, kind: FrameKind, start: int, size: int) -> bool:
-        """True if the message can take a frame of this kind with `size` bytes, whose pixels are at `start`."""
-        return start == self.end and size <= self.free_bytes and self.numbers < MAX_BATCH_FRAMES and self.kind == kind
+    def takes(self, kind: FrameKind, start: int, size: int, count: int) -> bool:
+        """True if the message can take frames of this kind with `size` bytes in all, whose pixels are at `start`."""
+        has_room = size <= self.free_bytes and self.numbers + count <= MAX_BATCH_FRAMES
+        return start == self.end and has_room and self.kind == kind
 
     def part(self, first: int, end: int) -> OutboxMessage:
         """Frames first .. end - 1 of this message as a new one; this message itself for all of them, or for a skip."""
@@ -122,37 +124,50 @@ class Outbox:
         """The lowest frame number that could still be sent again."""
         return self._messages[0].number if self._messages else self.next
 
-    def place(self, payload_bytes: int, header_bytes: int) -> int | None:
-        """Offset in the buffer for a frame's pixels; None while the buffer is full."""
-        if self._messages and self._overhead_bytes + header_bytes > MAX_KEPT_HEADER_BYTES:
+    def place(self, payload_bytes: int, header_bytes: int, count: int = 1) -> int | None:
+        """Offset in the buffer for the pixels of frames of one size in a row; None while the buffer is full."""
+        if self._messages and self._overhead_bytes + header_bytes * count > MAX_KEPT_HEADER_BYTES:
             return None
-        return self.ring.place(payload_bytes)
+        return self.ring.place(payload_bytes, count)
+
+    def frames_at_once(self, frame_bytes: int, metadata_bytes: int) -> int:
+        """How many frames of this size, with at most this much metadata each, `add_frames` takes."""
+        if frame_bytes > BATCHED_FRAME_BYTES:
+            return 1
+        return max(1, min(MAX_BATCH_FRAMES, self.message_bytes // (frame_bytes + metadata_bytes)))
 
     def claim(self, start: int, size: int) -> None:
         """Tell readers of the memory, before pixels are written to the place that `place` returned."""
         if self.claims.released:
             self.claims.claim(start, start + size, self.ring.head)
 
-    def add_frame(self, kind: FrameKind, frame: FrameFields, start: int, metadata_bytes: int = 0) -> int:
-        """Append frame number `next`, which is returned; its pixels lie at `start`, as `place` returned it."""
-        size = kind.frame_bytes
+    def add_frames(self, kind: FrameKind, frames: Sequence[FrameFields], start: int, metadata_bytes: int = 0) -> int:
+        """Append frames from number `next` on, which is returned; their pixels lie at `start`, as `place` returned it.
+
+        At most `frames_at_once`. metadata_bytes are those of all of them.
+        """
+        count = len(frames)
+        size = kind.frame_bytes * count
+        overhead_bytes = metadata_bytes + _OVERHEAD_BYTES * count
         message = self._unsent[-1] if self._unsent else None
-        if message is None or not message.takes(kind, start, size + metadata_bytes):
-            message = OutboxMessage(self.next, 0, self.payload_bytes, kind=kind, start=start, frame_bytes=size)
-            if size <= BATCHED_FRAME_BYTES:
+        if message is None or not message.takes(kind, start, size + metadata_bytes, count):
+            message = OutboxMessage(
+                self.next, 0, self.payload_bytes, kind=kind, start=start, frame_bytes=kind.frame_bytes
+            )
+            if kind.frame_bytes <= BATCHED_FRAME_BYTES:
                 message.free_bytes = self.message_bytes
             self._messages.append(message)
             self._unsent.append(message)
-        message.frames.append(frame)
-        message.numbers += 1
+        message.frames += frames
+        message.numbers += count
         message.end = start + size
         message.free_bytes -= size + metadata_bytes
-        message.overhead_bytes += metadata_bytes + _OVERHEAD_BYTES
-        self._overhead_bytes += metadata_bytes + _OVERHEAD_BYTES
-        self.ring.take(start, size)
+        message.overhead_bytes += overhead_bytes
+        self._overhead_bytes += overhead_bytes
+        self.ring.take(start, kind.frame_bytes, count)
         self.payload_bytes += size
         self.unsafe_payload_bytes += size
-        number, self.next = self.next, self.next + 1
+        number, self.next = self.next, self.next + count
         return number
 
     def add_skip(self, header: bytes, count: int) -> int:
@@ -319,39 +334,46 @@ class FrameRing:
         used = self._head - self._tail
         return used if used > 0 else used + self.capacity
 
-    def place(self, size: int) -> int | None:
-        """Offset for `size` bytes, or None while the ring is full. Takes no bytes; see `take`.
+    def place(self, size: int, count: int = 1) -> int | None:
+        """Offset for `count` frames of `size` bytes, `distance` apart, or None while the ring is full.
 
-        May be called while another thread frees frames; the answer may then be out of date, which is safe.
+        Takes no bytes; see `take`. May be called while another thread frees frames; the answer may then be out of date,
+        which is safe.
         """
         tail = self._tail
+        total = size if count == 1 else (count - 1) * distance(size) + size
         if tail is None:
             if self.goes_round and size >= LARGE_FRAME_BYTES:
                 start = _round_up(self._head, PAGE_BYTES)
-                if start + size <= self.capacity:
+                if start + total <= self.capacity:
                     return start
-            return 0 if size <= self.capacity else None
+            return 0 if total <= self.capacity else None
         start = self._head
         if size >= LARGE_FRAME_BYTES:
             start = _round_up(start, PAGE_BYTES)
         elif size != self._last_size:
             start = _round_up(start, ALIGNMENT)
         if self._head <= tail:  # the free range lies between the youngest and the oldest frame
-            return start if start + size <= tail else None
-        if start + size <= self.capacity:
+            return start if start + total <= tail else None
+        if start + total <= self.capacity:
             return start
-        return 0 if size <= tail else None
+        return 0 if total <= tail else None
 
-    def take(self, start: int, size: int) -> None:
-        """Make the range that `place` returned the youngest frame; size is above 0."""
+    def take(self, start: int, size: int, count: int = 1) -> None:
+        """Make the range that `place` returned the youngest frames; size is above 0."""
         if self._tail is None:
             self._tail = start
-        self._head = start + size
+        self._head = start + size * count
         self._last_size = size
 
     def free(self, end: int) -> None:
         """Free the oldest frames up to the one that ends at `end`."""
         self._tail = None if end == self._head else end
+
+
+def distance(size: int) -> int:
+    """Bytes from the start of a frame of this size to that of the next one, where they are placed together."""
+    return _round_up(size, PAGE_BYTES) if size >= LARGE_FRAME_BYTES else size
 
 
 def _round_up(size: int, step: int) -> int:

@@ -382,21 +382,25 @@ def plain_axes(axes: Mapping[Any, Any] | None, axis_values: Mapping[str, Any]) -
     """The axes of a frame from one mapping and from keywords, checked. Raises ProtocolError naming the axis."""
     if axes is None and are_good_axes(axis_values):
         return dict(axis_values)
-    merged: Mapping[Any, Any] = axis_values
-    if axes is not None:
-        if not isinstance(axes, Mapping):
-            raise ProtocolError(f"axes must be a mapping of name to integer or string, not {type(axes).__name__}")
-        twice = axes.keys() & axis_values.keys()
-        if twice:
-            raise ProtocolError(f"axis {min(twice)!r} is given both in the mapping and as a keyword")
-        merged = {**axes, **axis_values}
     plain = {
         name if name.__class__ is str else plain_scalar(name): value
         if value.__class__ in _PLAIN
         else plain_scalar(value)
-        for name, value in merged.items()
+        for name, value in merged_axes(axes, axis_values).items()
     }
     return check_axes(plain)
+
+
+def merged_axes(axes: Mapping[Any, Any] | None, axis_values: Mapping[str, Any]) -> Mapping[Any, Any]:
+    """One mapping and keywords together. Raises ProtocolError for an axis that is in both."""
+    if axes is None:
+        return axis_values
+    if not isinstance(axes, Mapping):
+        raise ProtocolError(f"axes must be a mapping of name to integer or string, not {type(axes).__name__}")
+    twice = axes.keys() & axis_values.keys()
+    if twice:
+        raise ProtocolError(f"axis {min(twice)!r} is given both in the mapping and as a keyword")
+    return {**axes, **axis_values}
 
 
 class MicroManagerAxes:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,7 +23,8 @@ from numpy.typing import NDArray
 from acqstream.client.connection import Connection
 from acqstream.client.daemon_report import RunWarning, describe_missing, end_reason
 from acqstream.client.frame_buffer import FrameBuffer, LocalMemory
-from acqstream.client.images import as_image, no_image, significant_bits
+from acqstream.client.frame_rows import FrameRows, frame_rows
+from acqstream.client.images import as_image, as_stack, no_image, significant_bits
 from acqstream.client.plain_values import (
     NO_CHANGES,
     Changes,
@@ -162,6 +164,38 @@ class Run:
         if self.refused.pending:
             self.refused.raise_pending()
 
+    def put_many(
+        self,
+        images: object,
+        axes: Mapping[Any, Any] | None = None,
+        /,
+        *,
+        meta: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        bits: int | None = None,
+        time_ns: int | Sequence[int | None] | None = None,
+        **axis_values: Any,
+    ) -> None:
+        """Send N frames of one kind: an array (N, Y, X) of uint8 or uint16, or (N, Y, X, 3) of uint8.
+
+        As N calls of `put`, in a fraction of the time where frames are small: each axis, meta and time_ns is one value
+        for all frames, or a sequence with one for each. No frame of another thread comes between them.
+
+        Raises as `put` does. The frames before the one that could not be taken were taken: `next` is its number.
+        """
+        self._buffer.check_caller()
+        try:
+            stack = as_stack(images)
+            bits = None if bits is None else significant_bits(bits)
+        except ValueError as error:
+            raise no_image(self.next, error) from error
+        rows = frame_rows(len(stack), axes, axis_values, meta, time_ns, micromanager=self._micromanager)
+        first = self._buffer.put_many(stack, bits, rows)
+        self._warn_of_rows(rows, first)
+        if rows.error is not None:
+            raise type(rows.error)(f"frame {first + len(rows.rows)}: {rows.error}") from rows.error
+        if self.refused.pending:
+            self.refused.raise_pending()
+
     def reserve(
         self,
         shape: Sequence[int],
@@ -184,23 +218,52 @@ class Run:
         """
         self._buffer.check_caller()
         plain, metadata, time_ns, replaced = plain_arguments(axes, axis_values, meta, time_ns, self._micromanager)
+        row = tuple(plain.values()), metadata, time_ns
+        return self._reserve(shape, dtype, bits, FrameRows(tuple(plain), [row], [(0, replaced)]), is_one=True)
+
+    def reserve_many(
+        self,
+        count: int,
+        shape: Sequence[int],
+        dtype: object,
+        axes: Mapping[Any, Any] | None = None,
+        /,
+        *,
+        meta: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        bits: int | None = None,
+        time_ns: int | Sequence[int | None] | None = None,
+        **axis_values: Any,
+    ) -> AbstractContextManager[NDArray[Any]]:
+        """As `reserve`, for `count` frames of this shape together, as for a camera that fills a ring of images.
+
+        The array is (N, Y, X) or (N, Y, X, 3). Frames of 256 KiB and more begin on pages of memory: see its strides.
+        The other arguments are as for `put_many`. All frames are taken when the block is left, or none.
+
+        Raises as `put_many` does, and FrameRefused for more frames than the local buffer holds at once.
+        """
+        self._buffer.check_caller()
+        if type(count) is not int or count < 1:
+            raise ProtocolError(f"reserve_many: count {count!r:.40} must be a number of frames, 1 or more")
+        rows = frame_rows(count, axes, axis_values, meta, time_ns, micromanager=self._micromanager)
+        if rows.error is not None:
+            raise rows.error
+        return self._reserve(shape, dtype, bits, rows)
+
+    def _reserve(
+        self, shape: Sequence[int], dtype: object, bits: int | None, rows: FrameRows, *, is_one: bool = False
+    ) -> AbstractContextManager[NDArray[Any]]:
         try:
             bits = None if bits is None else significant_bits(bits)
         except ValueError as error:
             raise no_image(self.next, error) from error
+        warn = partial(self._warn_of_rows, rows)
+        return self._buffer.reserve(shape, dtype, bits=bits, rows=rows, on_taken=warn, is_one=is_one)
 
-        def warn(number: int) -> None:
-            self.warn_of_changes(replaced, f"the metadata of frame {number}")
-
-        return self._buffer.reserve(
-            shape,
-            dtype,
-            bits=bits,
-            axes=plain,
-            metadata=metadata,
-            time_ns=time_ns,
-            on_taken=warn if replaced else None,
-        )
+    def _warn_of_rows(self, rows: FrameRows, first: int) -> None:
+        """As `warn_of_changes`, of frames from number `first` on."""
+        for position, changes in rows.changes:
+            if changes is not NO_CHANGES:
+                self.warn_of_changes(changes, f"the metadata of frame {first + position}")
 
     def skip(self, count: int = 1, /, *, reason: str) -> None:
         """Declare that the next `count` frames will never come: they get numbers but no pixels.

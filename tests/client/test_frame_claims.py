@@ -35,7 +35,7 @@ class Memory:
         for number in self.readable:
             assert self.places[number].stop <= kept.start or kept.stop <= self.places[number].start, number
         kind = FrameKind(pixel_type_of("|u1", (1, size)), (1, size), ("time",), size)
-        number = self.box.add_frame(kind, ((self.box.next,), 0, b"", None), start)
+        number = self.box.add_frames(kind, [((self.box.next,), 0, b"", None)], start)
         if size >= LARGE:
             self.places[number] = kept
         return True

@@ -7,7 +7,7 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.client.outbox import ALIGNMENT, LARGE_FRAME_BYTES, PAGE_BYTES, FrameRing
+from acqstream.client.outbox import ALIGNMENT, LARGE_FRAME_BYTES, PAGE_BYTES, FrameRing, distance
 
 CAPACITY = 16 * ALIGNMENT
 LARGE_CAPACITY = 3 * LARGE_FRAME_BYTES
@@ -51,6 +51,27 @@ def test_large_frames_start_on_a_page(steps):
         assert start + size <= LARGE_CAPACITY
         assert all(start + size <= other or other + length <= start for other, length in held)
         held.append((start, size))
+
+
+@given(st.lists(st.one_of(st.tuples(st.integers(1, 2 * LARGE_FRAME_BYTES), st.integers(1, 5)), st.none()), max_size=40))
+def test_frames_placed_together_lie_in_order_and_inside(steps):
+    ring, held = FrameRing(LARGE_CAPACITY), deque()
+    for step in steps:
+        if step is None:
+            if held:
+                ring.free(sum(held.popleft()))
+            continue
+        size, count = step
+        start = ring.place(size, count)
+        if start is None:
+            assert held or (count - 1) * distance(size) + size > LARGE_CAPACITY
+            continue
+        for at in range(start, start + count * distance(size), distance(size)):
+            ring.take(at, size)
+            assert size < LARGE_FRAME_BYTES or at % PAGE_BYTES == 0
+            assert at + size <= LARGE_CAPACITY
+            assert all(at + size <= other or other + length <= at for other, length in held)
+            held.append((at, size))
 
 
 def test_place_takes_nothing():

@@ -26,7 +26,7 @@ def add(box: Outbox, size: int, *, metadata_bytes: int = 0) -> int:
     start = box.place(size, metadata_bytes)
     assert start is not None
     number = box.next
-    assert box.add_frame(kind_of(size), ((number,), number, b"", None), start, metadata_bytes) == number
+    assert box.add_frames(kind_of(size), (((number,), number, b"", None),), start, metadata_bytes) == number
     return start
 
 

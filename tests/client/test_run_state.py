@@ -37,7 +37,7 @@ def closed(status: str) -> Closed:
 
 def put(session: RunState, size: int, start: int) -> None:
     kind = FrameKind(GRAY, (1, size), ("time",), size)
-    session.outbox.add_frame(kind, ((session.outbox.next,), 0, b"", None), start)
+    session.outbox.add_frames(kind, [((session.outbox.next,), 0, b"", None)], start)
 
 
 def session_of(*sizes: int, published: int = 0) -> RunState:

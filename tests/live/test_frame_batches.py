@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
+import pytest
 
 import acqstream
 from acqstream.simulate import pattern
@@ -26,6 +29,32 @@ def test_a_burst_of_small_frames_is_whole(daemon: DaemonProcess) -> None:
             axes = {"time": number // 3, "z": number % 3}
             assert np.array_equal(dataset.read_frame(axes), pattern.frame(number, SHAPE, "uint16")), number
             assert dataset.read_metadata(axes).get("number") == (number if number % 3 == 0 else None)
+
+
+@pytest.mark.parametrize("transport", ["shm", "ipc", "tcp"])
+@pytest.mark.parametrize("shape", [SHAPE, (300, 500)])
+def test_frames_that_are_put_together_are_stored(
+    daemon: DaemonProcess, transport: Literal["shm", "ipc", "tcp"], shape: tuple[int, int]
+) -> None:
+    frames = np.stack([pattern.frame(number, shape, "uint16") for number in range(1000 if shape == SHAPE else 30)])
+    count = len(frames)
+    with acqstream.create("cells", endpoint=daemon.endpoint, transport=transport) as run:
+        run.put_many(frames, time=range(count), meta=[{"number": number} for number in range(count)])
+        run.put_many(frames[:7], time=np.arange(7), z=1, time_ns=range(7))
+        with pytest.raises(acqstream.FrameRefused) as caught:
+            run.put_many(frames[:3], time=[count, 5, count + 1])  # time 5 is stored already
+            until(lambda: run.progress.durable == run.next, "all are stored")
+            run.put(frames[0], time=-1)
+        assert caught.value.number == count + 8
+        with run.reserve_many(5, shape, "uint16", time=range(5), z=2) as places:
+            places[:] = frames[5:10]
+    with acqstream.open(run.path) as dataset:
+        for number in range(count):
+            assert np.array_equal(dataset.read_frame(time=number), frames[number])
+            assert dataset.read_metadata(time=number)["number"] == number
+        assert [dataset.read_metadata(time=number, z=1)["time_ns"] for number in range(7)] == [*range(7)]
+        assert np.array_equal(dataset.read_frame(time=count + 1), frames[2])
+        assert [np.array_equal(dataset.read_frame(time=time, z=2), frames[5 + time]) for time in range(5)] == [True] * 5
 
 
 def test_a_lone_frame_is_published_without_another_put(daemon: DaemonProcess) -> None:
