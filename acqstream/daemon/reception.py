@@ -26,6 +26,7 @@ from acqstream.protocol.shared_memory import MemoryPlace
 
 _SCRAP_BYTES = 64 * 2**10
 MAX_PARTS_AT_ONCE = 2000  # dropped before the loop looks after others: a message of 1 MB can have 500,000, for over 1 s
+_MAX_PIECES = 16  # of a batch, where the ring or the stack file ends; then frame by frame
 TURN_S = 0.02  # how long one turn of the loop takes messages before it looks after the acquisitions
 
 
@@ -103,24 +104,41 @@ class Reception:
         if batch.payload_bytes > self._max_payload_bytes:
             text = f"{batch.count} frames of {batch.frame_bytes} bytes are more than one message may hold"
             raise FrameRefused(text, code="payload_size", number=batch.first)
-        run = batch.run
-        if run is not None and acquisition.session.takes_run(run, log.received, log.received_payload_bytes):
-            shared = self._shared_payload(acquisition, batch)
-            slot = log.reserve_run(run)
-            if slot is not None:
-                self._take(slot, run[0], shared)
-                acquisition.shape_watch.note(run[0])
-                return
-        pixels = self._shared_payload(acquisition, batch)
-        if pixels is None:
-            pixels = memoryview(bytearray(batch.payload_bytes))
-            self._fill(pixels, batch.first, f"{batch.count} frames of {batch.frame_bytes} bytes")
-        for position, header in enumerate(batch.headers):
+        pixels, done, rest = self._shared_payload(acquisition, batch), 0, batch.run
+        if rest is not None and not acquisition.session.takes_run(rest, log.received, log.received_payload_bytes):
+            rest = None
+        for _ in range(_MAX_PIECES):
+            slot = log.reserve_run(rest) if rest is not None and len(rest) else None
+            if rest is None or slot is None:
+                break
+            if pixels is None and slot.count == batch.count:
+                self._take(slot, rest[0])
+            else:
+                pixels = self._whole_payload(batch, slot) if pixels is None else pixels
+                start, stop = done * batch.frame_bytes, (done + slot.count) * batch.frame_bytes
+                self._take(slot, rest[0], pixels[start:stop])
+            acquisition.shape_watch.note(rest[0])
+            done, rest = done + slot.count, rest.part(slot.count, len(rest))
+        if pixels is None and done < batch.count:
+            pixels = self._whole_payload(batch)
+        for position in range(done, batch.count):
             start = position * batch.frame_bytes
+            assert pixels is not None
             try:
-                self._take_part(acquisition, header, pixels[start : start + batch.frame_bytes], batch)
+                self._take_part(acquisition, batch.headers[position], pixels[start : start + batch.frame_bytes], batch)
             except FrameRefused as error:
                 acquisition.refuse(error, 1, batch.frame_bytes)
+
+    def _whole_payload(self, batch: FrameBatch, slot: Slot | None = None) -> memoryview:
+        """All pixels of the message, in memory of their own; slot: abandoned if they are not right."""
+        pixels = memoryview(bytearray(batch.payload_bytes))
+        try:
+            self._fill(pixels, batch.first, f"{batch.count} frames of {batch.frame_bytes} bytes")
+        except BaseException:
+            if slot is not None:
+                slot.abandon()
+            raise
+        return pixels
 
     def _take_part(
         self, acquisition: ActiveAcquisition, header: FrameHeader | FrameRefused, part: memoryview, batch: FrameBatch

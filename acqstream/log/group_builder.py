@@ -10,7 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from acqstream.errors import AcquisitionFailed, FrameRefused
-from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES, NDTiffLayout, Placement, RollOver
+from acqstream.formats.ndtiff.layout import (
+    BLOCK_BYTES,
+    DIRECTORY_STEP,
+    PACKED_GROUP_BYTES,
+    STACK_LIMIT_BYTES,
+    NDTiffLayout,
+    Placement,
+    RollOver,
+)
 from acqstream.log.continuation import Continuation
 from acqstream.log.group import Gap, Group, add_gap
 from acqstream.log.memory import Ring
@@ -155,7 +163,7 @@ class GroupBuilder:
 
         A run never loses the end of the ring, which the window counts as free. Single frames use it.
         """
-        self.place(frames.first(1))  # in the next stack file, where this one is full
+        self.place(frames.part(0, 1))  # in the next stack file, where this one is full
         group = self.group
         placement = self._placing.place_run(frames, group.placements[-1] if group is not None else None)
         if placement is not None and placement.position == 0:
@@ -170,6 +178,12 @@ class GroupBuilder:
         assert group is not None
         self.slot = placement
         return group, placement
+
+    def count_fitting(self, frames: FrameRun) -> int:
+        """How many of these frames, not all of them, certainly fit at the ring's head in a group of their own."""
+        frame_bytes = frames.frame_bytes + DIRECTORY_STEP + max(map(len, frames.metadata)) + 1
+        space = min(self._ring.free_at_head(), PACKED_GROUP_BYTES) - 2 * BLOCK_BYTES
+        return max(0, min(len(frames) - 1, space // frame_bytes))
 
     def _extend(self, placement: Placement) -> bool:
         group = self.group

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from acqstream.errors import FrameRefused
-from acqstream.formats.ndtiff.layout import BLOCK_BYTES, Placement
+from acqstream.formats.ndtiff.layout import BLOCK_BYTES, LARGE_FRAME_BYTES, Placement
 from acqstream.log.continuation import Continuation
 from acqstream.log.frame_keys import AxisKinds, FrameKeys
 from acqstream.log.group import Gap, Group
@@ -162,31 +162,49 @@ class Intake:
                 self.condition.notify_all()  # the writer sets its deadline
 
     def reserve_run(self, frames: FrameRun) -> Slot | None:
-        """One slot for frames whose pixels come back to back; None if they cannot all be stored so.
+        """One slot for frames whose pixels come back to back, or for the first of them, up to the ring's end.
 
-        Then nothing has changed, and `reserve` raises the reason frame by frame.
+        None if they cannot be stored so: then nothing has changed, and `reserve` raises the reason frame by frame.
         """
         with self.condition:
             self._check_turn(frames.number)
-            if self.window.is_overfull:
+            if self.window.is_overfull or frames.frame_bytes >= LARGE_FRAME_BYTES:
                 return None
-            try:
-                self._kinds.check_run(frames)
-            except FrameRefused:
-                return None
-            if self._keys is not None and not self._keys.add_run(frames):
+            admitted = self._admit(frames)
+            if admitted is None:
                 return None
             slot = None
             try:
-                frames = self._kinds.in_order(frames)
-                place = self._groups.reserve_run(frames) or self._groups.reserve_run(frames)  # in a group of its own
-                slot = Slot(self, *place) if place is not None else None
+                slot = Slot(self, *(self._place_run(admitted) or self._place_first(admitted)))
             except FrameRefused:
                 pass
             finally:
                 if slot is None:
-                    self._give_back(frames)
+                    self._give_back(admitted)
             return slot
+
+    def _admit(self, frames: FrameRun) -> FrameRun | None:
+        """These frames with their axes in order, now in use; None, with nothing changed, where one cannot be stored."""
+        try:
+            self._kinds.check_run(frames)
+        except FrameRefused:
+            return None
+        if self._keys is not None and not self._keys.add_run(frames):
+            return None
+        return self._kinds.in_order(frames)
+
+    def _place_run(self, frames: FrameRun) -> tuple[Group, Placement] | None:
+        return self._groups.reserve_run(frames) or self._groups.reserve_run(frames)  # in a group of its own
+
+    def _place_first(self, frames: FrameRun) -> tuple[Group, Placement]:
+        """A place for the first of these frames, up to the end of the ring or the stack file; others may come again."""
+        count, place = self._groups.count_fitting(frames), None
+        while count > 1 and (place := self._groups.reserve_run(frames.part(0, count))) is None:
+            count //= 2  # the stack file ends before the ring
+        place = place or self._groups.reserve(self._groups.place(frames.part(0, 1)))
+        if self._keys is not None:
+            self._keys.discard_run(frames.part(len(place[1].frames), len(frames)))
+        return place
 
     def abandon(self, placement: Placement) -> None:
         """Forget a slot as if it had never been asked for."""
@@ -291,6 +309,11 @@ class Slot:
         self._group = group
         self._placement = placement
         self.pixels = group.pixels_of(placement)
+
+    @property
+    def count(self) -> int:
+        """How many frames it is for."""
+        return len(self._placement.frames)
 
     def fill(self, pixels: memoryview) -> None:
         """Copy the pixels to their place and commit; where that fails the place is given back."""

@@ -86,7 +86,7 @@ class Log:
         return self._parts.intake.reserve(header)
 
     def reserve_run(self, frames: FrameRun) -> Slot | None:
-        """One place for the pixels of several small frames, back to back; None if they must be reserved one by one."""
+        """One place for the pixels of small frames back to back, or of the first of them; None: reserve each alone."""
         self._raise_error()
         return self._parts.intake.reserve_run(frames)
 

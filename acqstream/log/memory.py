@@ -204,6 +204,12 @@ class Ring:
         offset = self._free_offset(align_up(length))
         return offset == self._head or (offset == 0 and self._head == self.size_bytes)
 
+    def free_at_head(self) -> int:
+        """Bytes in a row from the head on, up to the oldest span or the ring's end."""
+        oldest = self._oldest()
+        end = oldest.offset if oldest is not None and oldest.offset >= self._head else self.size_bytes
+        return max(0, end - self._head - 1)
+
     def extend(self, span: Span, length: int) -> bool:
         """Make the newest span longer in place; False without free space after it."""
         length = align_up(length)

@@ -203,15 +203,16 @@ class FrameRun:
         """Bytes of the pixels of all frames."""
         return len(self.metadata) * self.frame_bytes
 
-    def first(self, count: int) -> FrameRun:
-        """The first `count` of these frames, or all of them."""
+    def part(self, first: int, stop: int) -> FrameRun:
+        """The frames at these positions; those that there are."""
+        some = slice(first, stop)
         return FrameRun(
-            self.number,
+            self.number + first,
             *self.kind,
-            {name: column[:count] for name, column in self.axes.items()},
-            self.axes_texts[:count],
-            self.metadata[:count],
-            self.checksums[:count],
-            self.times_ns[:count],
-            self.metadata_checksums[:count],
+            {name: column[some] for name, column in self.axes.items()},
+            self.axes_texts[some],
+            self.metadata[some],
+            self.checksums[some],
+            self.times_ns[some],
+            self.metadata_checksums[some],
         )

@@ -15,6 +15,7 @@ from acqstream.log import frame_keys
 from acqstream.log.frame_keys import FrameKeys
 from acqstream.log.group import Group
 from acqstream.log.intake import Intake
+from acqstream.log.log import Log
 from acqstream.model.frame_header import FrameRun
 from tests.log.make_frames import LEAST_LIMIT_BYTES, MIB, Axes, Frame, frame_of, start_log
 from tests.log.read_back import check_dataset, read_journal
@@ -34,13 +35,23 @@ def run_of(frames: list[Frame]) -> FrameRun:
     return FrameRun.of([frame.header for frame in frames])
 
 
-def put_run(intake: Intake, frames: list[Frame]) -> bool:
-    run = intake.reserve_run(run_of(frames))
+def put_run(log: Intake | Log, frames: list[Frame]) -> int:
+    """Put as many of these frames as go in one piece; how many."""
+    run = log.reserve_run(run_of(frames))
     if run is None:
-        return False
-    run.pixels[:] = b"".join(frame.image.tobytes() for frame in frames)
+        return 0
+    assert 0 < run.count <= len(frames)
+    run.pixels[:] = b"".join(frame.image.tobytes() for frame in frames[: run.count])
     run.commit()
-    return True
+    return run.count
+
+
+def put_all(intake: Intake, frames: list[Frame]) -> None:
+    """Put these frames in pieces, or one by one."""
+    while frames and (count := put_run(intake, frames)):
+        frames = frames[count:]
+    for frame in frames:
+        put(intake, frame)
 
 
 def copies(intake: Intake) -> list[tuple[Group, bytes]]:
@@ -90,9 +101,11 @@ def test_every_frame_has_its_place(data: st.DataObject) -> None:
         ending = data.draw(st.sampled_from(["store", "store", "abandon", "one"]))
         if ending == "abandon" and (run := intake.reserve_run(run_of(some))) is not None:
             run.abandon()
-        if ending == "one" or not put_run(intake, some):
+        if ending == "one":
             for frame in some:
                 put(intake, frame)
+        else:
+            put_all(intake, some)
         if data.draw(st.integers(0, 2)):
             stored += copies(intake)
     stored += copies(intake)
@@ -112,13 +125,10 @@ def test_a_log_of_runs_is_read_back(tmp_path: Path) -> None:
         some = [frame.header for frame in frames[start : start + 60]]
         again = [*some[:-1], some[-1]._replace(axes=some[0].axes, axes_text=b"")]
         assert log.reserve_run(FrameRun.of(again)) is None
-        run = log.reserve_run(FrameRun.of(some))
-        if run is None:
-            for frame in frames[start : start + 60]:
-                log.append(frame.header, frame.image)
-            continue
-        run.pixels[:] = b"".join(frame.image.tobytes() for frame in frames[start : start + 60])
-        run.commit()
+        done = start
+        while done < start + 60:
+            done += (count := put_run(log, frames[done : start + 60]))
+            assert count
     log.close()
     assert len(list((tmp_path / "cells").glob("*.tif"))) > 2
     check_dataset(tmp_path / "cells", frames)
@@ -166,7 +176,9 @@ def test_what_the_window_allows_finds_memory_whichever_frames_bring_the_words(ma
             frame_of(number, (8, 8), metadata={} if number % 2 else {"text": "x" * 16_000}, checksum=False)
             for number in range(first, min(limit.number, first + 20))
         ]
-        if not many_at_once or not put_run(intake, some):
+        if many_at_once:
+            put_all(intake, some)
+        else:
             for frame in some:
                 put(intake, frame)
     assert intake.received == limit.number
@@ -176,7 +188,7 @@ def test_what_the_window_allows_finds_memory_whichever_frames_bring_the_words(ma
 
 @pytest.mark.parametrize("seed", range(60))
 def test_runs_that_grow_stay_in_the_ring_when_the_disk_is_slow(seed: int) -> None:
-    """A run that does not fit before the ring's end comes frame by frame: as a run it would lose that end."""
+    """A run that does not fit before the ring's end is divided there: as a whole it would lose that end."""
     chance, intake = random.Random(seed), intake_of(16 * MIB)
     headers = [frame_of(number, (256, 256), checksum=False).header for number in range(400)]
     frame_bytes, waiting, limit = headers[0].payload_bytes, list[Group](), intake.limit()
@@ -185,16 +197,35 @@ def test_runs_that_grow_stay_in_the_ring_when_the_disk_is_slow(seed: int) -> Non
         payload = limit.payload_bytes - intake.received_payload_bytes
         count = min(chance.randint(1, 30), len(headers) - first, payload // frame_bytes, limit.number - first)
         some = headers[first : first + count]
-        run = intake.reserve_run(FrameRun.of(some)) if count > 1 else None
-        for slot in [run] if run is not None else map(intake.reserve, some):
+        while some:
+            run = intake.reserve_run(FrameRun.of(some)) if len(some) > 1 else None
+            slot = run or intake.reserve(some[0])
             slot.commit()
-        if not some or chance.random() < 0.02:
+            some = some[slot.count :]
+        if not count or chance.random() < 0.02:
             waiting += taken(intake)
             done = waiting[: chance.randint(1, len(waiting))] if waiting else []
             if done:
                 intake.release(done, done[-1].next_number)
             del waiting[: len(done)]
             limit = intake.limit()
+    assert intake.ring.beside_peak_bytes == 0
+
+
+def test_a_run_is_divided_where_the_ring_ends() -> None:
+    """Only the frame that crosses the end comes alone, however many frames are put together."""
+    intake = intake_of(4 * MIB)
+    counts = []
+    for _ in range(20):
+        some = [frame_of(intake.received + one, (64, 64), checksum=False) for one in range(150)]
+        while some:
+            counts.append(count := put_run(intake, some))
+            assert count
+            some = some[count:]
+            copies(intake)
+    assert sum(counts) == 20 * 150
+    assert len(counts) < 60
+    assert counts.count(1) < 12
     assert intake.ring.beside_peak_bytes == 0
 
 

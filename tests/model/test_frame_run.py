@@ -35,8 +35,8 @@ def test_parts_of_a_run() -> None:
     headers = headers_of(range(4))
     run = FrameRun.of(headers)
     for count in range(6):
-        assert list(run.first(count)) == headers[:count]
-    joined = FrameRun.joined([run.first(2), FrameRun.of(headers[2:3]), FrameRun.of(headers[3:])])
+        assert list(run.part(0, count)) == headers[:count]
+    joined = FrameRun.joined([run.part(0, 2), FrameRun.of(headers[2:3]), FrameRun.of(headers[3:])])
     assert (joined.number, joined.next_number, joined.kind) == (0, 4, run.kind)
     assert joined.axes_texts == run.axes_texts
     assert (joined.metadata, joined.checksums, joined.times_ns) == (run.metadata, run.checksums, run.times_ns)
