@@ -30,7 +30,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "formats": (13, 1894),
     "formats/hsds": (12, 3111),
     "formats/n5": (7, 1743),
-    "formats/ndtiff": (19, 5230),
+    "formats/ndtiff": (19, 5238),
     "formats/ome_zarr": (12, 2855),
     "formats/precomputed": (8, 2186),
     "formats/wkw": (8, 2103),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +30,14 @@ _ROWS = 2**16  # planned at once
 
 Frames = list[tuple[list[int], NDArray[Any] | None]]
 """Rows with their frames (frames, Y, X[, 3]); None where each has to be read by itself."""
+
+
+class _Piece(NamedTuple):
+    """Rows whose frames lie near one another in a file, in this order, with their numbers; no file: read each alone."""
+
+    file: BlockFile | None
+    rows: NDArray[np.int64]
+    numbers: NDArray[np.void]
 
 
 class FrameSource(Protocol):
@@ -67,8 +74,8 @@ def read_ahead(
     try:
         for start in range(0, len(rows), _ROWS):
             some = rows[start : start + _ROWS]
-            for piece, _ in _pieces(source, some, numbers[some], stacks[some]):
-                ahead.append(pool.submit(piece, memory))
+            for piece in _pieces(source, some, numbers[some], stacks[some]):
+                ahead.append(pool.submit(_read_piece, piece, memory))
                 if len(ahead) > _PIECES_AHEAD:
                     yield from _taken(source, ahead.popleft())
         while ahead:
@@ -98,9 +105,9 @@ def read_together(
     under_way: deque[Future[None]] = deque()
     at = 0
     try:
-        for piece, count in _pieces(source, rows[order], numbers[order], stacks[order], is_cached=is_cached):
-            under_way.append(pool.submit(_store, source, piece, memory, target, order[at : at + count]))
-            at += count
+        for piece in _pieces(source, rows[order], numbers[order], stacks[order], is_cached=is_cached):
+            under_way.append(pool.submit(_store, source, piece, memory, (target, order[at : at + len(piece.rows)])))
+            at += len(piece.rows)
             if len(under_way) > _PIECES_AHEAD:
                 under_way.popleft().result()
         while under_way:
@@ -110,24 +117,18 @@ def read_together(
 
 
 def _store(
-    source: FrameSource,
-    piece: Callable[[BlockMemory], Frames],
-    memory: BlockMemory,
-    target: NDArray[Any],
-    places: NDArray[np.intp],
+    source: FrameSource, piece: _Piece, memory: BlockMemory, target: tuple[NDArray[Any], NDArray[np.intp]]
 ) -> None:
-    """Read a piece; its frames go to these places, in its order."""
-    at = 0
-    for rows, frames in piece(memory):
-        own = places[at : at + len(rows)]
-        at += len(rows)
-        if frames is None:
-            for place, row in zip(own.tolist(), rows, strict=True):
-                target[place] = source.read_pixels(row)
-        elif own[-1] - own[0] == len(own) - 1 and (np.diff(own) == 1).all():
-            target[own[0] : own[0] + len(own)] = frames
-        else:
-            target[own] = frames
+    """Read a piece; its frames go to these places of an array."""
+    frames, places = target
+    starts, sizes, content = _load(piece, memory)
+    size, count = math.prod(frames.shape[1:]) * frames.itemsize, len(starts)
+    is_break = (np.diff(starts) != sizes[: max(0, count - 1)]) | (np.diff(places[:count]) != 1)
+    for low, high in pairwise([0, *(np.flatnonzero(is_break) + 1).tolist(), count] if count else []):
+        pixels = content[starts[low] : starts[low] + (high - low) * size]
+        frames[places[low] : places[low] + high - low] = pixels.view(frames.dtype).reshape(-1, *frames.shape[1:])
+    for row, place in zip(piece.rows[count:].tolist(), places[count:].tolist(), strict=True):
+        frames[place] = source.read_pixels(row)
 
 
 def _taken(source: FrameSource, piece: Future[Frames]) -> Iterator[tuple[int, NDArray[Any]]]:
@@ -146,8 +147,8 @@ def _pieces(
     stacks: NDArray[np.int32],
     *,
     is_cached: bool = False,
-) -> Iterator[tuple[Callable[[BlockMemory], Frames], int]]:
-    """Readers for runs of frames that lie near one another, for all rows in turn, and how many each reads."""
+) -> Iterator[_Piece]:
+    """Runs of frames that lie near one another, for all rows in turn."""
     sizes = payload_bytes(numbers)
     is_plain = (sizes >= 0) & is_raw(numbers["pixel_compression"])
     starts = numbers["pixel_offset"].astype(np.int64)
@@ -156,13 +157,12 @@ def _pieces(
     edges = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(rows)]
     for low, high in pairwise(edges):
         if not is_plain[low]:
-            yield partial(_alone, rows[low:high].tolist()), high - low
+            yield _Piece(None, rows[low:high], numbers[low:high])
             continue
         file = _block_file(source, int(rows[low]), is_cached=is_cached)
         for first, last in read_spans(starts[low:high], ends[low:high], PIECE_BYTES, _MAX_GAP_BYTES):
             span = slice(low + first, low + last)
-            some = rows[span].tolist()
-            yield partial(_alone, some) if file is None else partial(_read_piece, file, some, numbers[span]), len(some)
+            yield _Piece(file, rows[span], numbers[span])
 
 
 def _block_file(source: FrameSource, row: int, *, is_cached: bool) -> BlockFile | None:
@@ -175,30 +175,38 @@ def _block_file(source: FrameSource, row: int, *, is_cached: bool) -> BlockFile 
     return BlockFile(file.path, is_cached=is_cached) if byte_order == "<" and not is_remote(file.path) else None
 
 
-def _alone(rows: list[int], memory: BlockMemory) -> Frames:
-    del memory
-    return [(rows, None)]
+def _load(piece: _Piece, memory: BlockMemory) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+    """Where the frames start in the bytes that were read, their sizes, and these bytes.
 
-
-def _read_piece(file: BlockFile, rows: list[int], numbers: NDArray[np.void], memory: BlockMemory) -> Frames:
-    """These rows, which lie in this order; numbers are theirs."""
-    starts, sizes = numbers["pixel_offset"].astype(np.int64), payload_bytes(numbers)
+    They may be fewer than the rows: the file was cut while we read, or cannot be read. The error is raised again by the
+    frame that lies there, when it is its turn.
+    """
+    starts, sizes = piece.numbers["pixel_offset"].astype(np.int64), payload_bytes(piece.numbers)
+    nothing = starts[:0], sizes[:0], np.empty(0, np.uint8)
+    if piece.file is None:
+        return nothing
     start = int(starts[0]) // BLOCK_BYTES * BLOCK_BYTES
     starts -= start
     end = int(starts[-1] + sizes[-1])
-    if start + end > file.size():
-        return _alone(rows, memory)
+    if start + end > piece.file.size():
+        return nothing
     length = -(-end // BLOCK_BYTES) * BLOCK_BYTES
-    piece = memory.take(length)
+    content = memory.take(length)
     try:
-        count = file.read_blocks(start, piece[:length].data)
-    except StorageError:  # raised again by the frame that lies there, when it is its turn
-        return _alone(rows, memory)
+        count = piece.file.read_blocks(start, content[:length].data)
+    except StorageError:
+        return nothing
+    stop = int(np.searchsorted(starts + sizes, count, "right"))
+    return starts[:stop], sizes[:stop], content
+
+
+def _read_piece(piece: _Piece, memory: BlockMemory) -> Frames:
+    starts, _, content = _load(piece, memory)
+    rows, stop = piece.rows.tolist(), len(starts)
     frames: Frames = []
-    stop = int(np.searchsorted(starts + sizes, count, "right"))  # all of them, unless the file was cut while we read
-    kinds = numbers[["width", "height", "pixel_type"]][:stop]
-    for low, high in pairwise([0, *(np.flatnonzero(kinds[1:] != kinds[:-1]) + 1).tolist(), stop]):
-        frames += _frames_of_one_kind(piece, rows[low:high], starts[low:high], numbers[low])
+    kinds = piece.numbers[["width", "height", "pixel_type"]][:stop]
+    for low, high in pairwise([0, *(np.flatnonzero(kinds[1:] != kinds[:-1]) + 1).tolist(), stop] if stop else []):
+        frames += _frames_of_one_kind(content, rows[low:high], starts[low:high], piece.numbers[low])
     if stop < len(rows):
         frames.append((rows[stop:], None))
     return frames
