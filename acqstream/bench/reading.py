@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from numpy.typing import NDArray
 
 from acqstream.bench.child_process import run_measured
 from acqstream.bench.comparison import DATASET, ROWS, Bench, BenchSettings, Observer, started_bench
@@ -50,11 +51,13 @@ _WRITER = "tcp"  # on every platform
 _PEER, _BARE = "ndstorage", "pread"
 _WARM_BYTES = 200 * 2**20  # frames of so many bytes, from the page cache, in random order
 _ROUNDS = 5
+_IN_ORDER = ("frames", "read_frames")
+_TOGETHER_BYTES = 2**28
 
 
 def run_reading_benchmark(settings: BenchSettings, observe: Observer, *, frames: int = OPENED_FRAMES) -> BenchReport:
     """As `run_benchmark`, for reading; `frames` is rounded to complete stacks of `_SLICES` slices and four channels."""
-    steps = 2 * settings.pairs + len(settings.situations) * (1 + 4 * settings.pairs)
+    steps = 2 * settings.pairs + len(settings.situations) * (1 + 5 * settings.pairs)
     with started_bench(settings, observe, steps) as bench:
         situations = [_opening_report(bench, frames)]
         for shape, dtype in settings.situations:
@@ -79,9 +82,10 @@ def _frame_reports(bench: Bench, shape: tuple[int, ...], dtype: str) -> list[Sit
     with bench.run_folder("written") as folder:
         bench.tell(f"{kind}: writing")
         ROWS[_WRITER].run(folder, workload, bench.settings.daemon_memory_mb)
-        runs = _in_turn(bench, kind, (LIMIT, "frames", _BARE, "read_frame"), folder / "data" / DATASET)
-    to_limit, to_bare = rate_ratio(runs["frames"], runs[LIMIT]), rate_ratio(runs["read_frame"], runs[_BARE])
-    in_order = (row_report(LIMIT, runs[LIMIT]), row_report("frames", runs["frames"], to_limit=to_limit))
+        runs = _in_turn(bench, kind, (LIMIT, *_IN_ORDER, _BARE, "read_frame"), folder / "data" / DATASET)
+    to_bare = rate_ratio(runs["read_frame"], runs[_BARE])
+    in_order = [row_report(LIMIT, runs[LIMIT])]
+    in_order += [row_report(name, runs[name], to_limit=rate_ratio(runs[name], runs[LIMIT])) for name in _IN_ORDER]
     single = (row_report(_BARE, runs[_BARE]), row_report("read_frame", runs["read_frame"], to_peers={_BARE: to_bare}))
     return [
         _situation(f"all frames of {kind} in order", in_order, (shape, dtype), _PEER),
@@ -188,6 +192,26 @@ def measure_frames(path: Path) -> Measurement:
     return _measurement(total, durations_ns, seconds, meter)
 
 
+def measure_read_frames(path: Path) -> Measurement:
+    """The same with `read_frames`, _TOGETHER_BYTES at a time into the same memory."""
+    for stack in path.glob("*.tif"):
+        drop_from_cache(stack)
+    total, durations_ns = 0, array("q")
+    meter, started_ns = UsageMeter(os.getpid()), time.perf_counter_ns()
+    with open_dataset(path) as dataset:
+        count = dataset.levels[0].item_count
+        memory: NDArray[Any] | None = None
+        step = max(1, _TOGETHER_BYTES // (dataset.dtype.itemsize * _pixels(dataset.shape)))
+        for first in range(0, count, step):
+            before_ns = time.perf_counter_ns()
+            there = min(step, count - first)
+            frames = dataset.read_frames(slice(first, first + step), out=None if memory is None else memory[:there])
+            memory = frames if memory is None else memory
+            durations_ns.append(time.perf_counter_ns() - before_ns)
+            total += frames.nbytes
+    return _measurement(total, durations_ns, (time.perf_counter_ns() - started_ns) / 1e9, meter, frames=count)
+
+
 def measure_read_frame(path: Path) -> Measurement:
     """Frames in random order from the page cache, by their axes."""
     with open_dataset(path) as dataset:
@@ -230,10 +254,13 @@ def _at_random(count: int, frame_bytes: int, read: Callable[[int], object]) -> M
     return _measurement(frame_bytes * len(durations_ns), durations_ns, seconds, meter)
 
 
-def _measurement(payload_bytes: int, durations_ns: array[int], seconds: float, meter: UsageMeter) -> Measurement:
+def _measurement(
+    payload_bytes: int, durations_ns: array[int], seconds: float, meter: UsageMeter, *, frames: int | None = None
+) -> Measurement:
+    """frames: by default one for each of the durations."""
     return Measurement(
         payload_bytes=payload_bytes,
-        frames=len(durations_ns),
+        frames=len(durations_ns) if frames is None else frames,
         seconds=seconds,
         latency=latency_of(durations_ns),
         processes={ROLE: meter.cost()},
@@ -245,6 +272,7 @@ _MEASURES: Mapping[str, Callable[[Path], Measurement]] = {
     "open-ndstorage": measure_opening_ndstorage,
     LIMIT: lambda path: measure_direct_reads(sorted(path.glob("*.tif"))),
     "frames": measure_frames,
+    "read_frames": measure_read_frames,
     "read_frame": measure_read_frame,
     _BARE: measure_pread,
 }

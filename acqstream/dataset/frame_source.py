@@ -115,7 +115,9 @@ class NDTiffSource:
         """The frame with exactly these axes. Raises FrameNotFound, CorruptDataset."""
         return self._full.read_pixels(self._full.row(axes))
 
-    def read_frames(self, keys: slice | range | Sequence[Mapping[str, AxisValue]]) -> NDArray[Any]:
+    def read_frames(
+        self, keys: slice | range | Sequence[Mapping[str, AxisValue]], out: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
         """See `Dataset.read_frames`."""
         full = self._full
         if not len(full):
@@ -129,7 +131,7 @@ class NDTiffSource:
             rows = np.array([full.row(key) for key in keys], np.int64)
         if not len(rows):
             return np.zeros((0, *full.frame_shape(0)), full.frame_dtype(0))
-        return full.read_together(rows)
+        return full.read_together(rows, out)
 
     def read_metadata(self, axes: Mapping[str, AxisValue]) -> dict[str, Any]:
         """The metadata of the frame with exactly these axes. Raises as `read_frame`."""

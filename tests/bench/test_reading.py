@@ -32,7 +32,7 @@ def test_every_row_runs(tmp_path: Path) -> None:
     report = run_reading_benchmark(settings(tmp_path), lambda *news: told.append(news), frames=1000)
     opening, in_order, alone = report.situations
     assert [row.name for row in opening.rows] == ["ndstorage", "acqstream"]
-    assert [row.name for row in in_order.rows] == ["limit", "frames"]
+    assert [row.name for row in in_order.rows] == ["limit", "frames", "read_frames"]
     assert [row.name for row in alone.rows] == ["pread", "read_frame"]
     assert opening.frames == 1000
     assert in_order.frames == 22
@@ -65,7 +65,7 @@ def test_frames_and_bare_reads_take_the_same_bytes(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "data")
     for t in range(5):
         folder.add({"time": t}, image(t))
-    for what in ("frames", "read_frame", "pread"):
+    for what in ("frames", "read_frames", "read_frame", "pread"):
         measured = reading.measure(what, folder.path)
         assert measured.payload_bytes == measured.frames * 24
         assert measured.frames % 5 == 0

@@ -58,6 +58,12 @@ def test_places_and_axes(tmp_path: Path, shape: tuple[int, ...], dtype: str, ord
         expected = np.stack([dataset.read_frame(key) for key in shuffled])
         assert np.array_equal(dataset.read_frames(shuffled), expected)
         assert np.array_equal(dataset.read_frames(iter(shuffled[:2])), expected[:2])
+        memory = np.empty_like(expected)
+        assert dataset.read_frames(shuffled, out=memory) is memory
+        assert np.array_equal(memory, expected)
+        for wrong in (memory[:-1], memory.astype("f4"), memory[:, ::-1], np.moveaxis(memory, 0, -1)):
+            with pytest.raises(ValueError, match="out must be a C-contiguous array"):
+                dataset.read_frames(shuffled, out=wrong)
         for nothing in ((), slice(5, 5), range(0)):
             assert dataset.read_frames(nothing).shape == (0, *shape)
 

@@ -48,12 +48,13 @@ class FrameSource(Protocol):
     def read_pixels(self, row: int) -> NDArray[Any]: ...
 
 
-def piece_memory() -> BlockMemory:
+def piece_memory(count: int = _PIECES_AHEAD + 2) -> BlockMemory:
     """Memory for one `read_ahead` after the other: new pages cost as much as the reads themselves.
 
-    It keeps six pieces, of 10 MiB or of the largest frames read with it, until it is dropped.
+    It keeps six pieces (`read_together` needs two), of 10 MiB or of the largest frames read with it, until it is
+    dropped.
     """
-    return BlockMemory(PIECE_BYTES + 2 * BLOCK_BYTES, _PIECES_AHEAD + 2)
+    return BlockMemory(PIECE_BYTES + 2 * BLOCK_BYTES, count)
 
 
 def read_ahead(
@@ -87,20 +88,21 @@ def read_ahead(
 def read_together(
     source: FrameSource,
     rows: NDArray[np.int64],
-    numbers: NDArray[np.void],
-    stacks: NDArray[np.int32],
+    entries: tuple[NDArray[np.void], NDArray[np.int32]],
     target: NDArray[Any],
+    memory: BlockMemory,
     *,
     is_cached: bool,
 ) -> None:
     """Read the frames of these rows, all of one shape and dtype, to target (N, Y, X[, 3]), which is C-contiguous.
 
-    numbers and stacks are those of these rows. The files are read in the order in which the frames lie, once each.
+    entries are the numbers (dtype NUMBERS) and stacks of these rows. The files are read in the order in which the
+    frames lie, once each.
     is_cached: through the page cache of the system.
     Raises as `read_pixels`; the target is undefined then.
     """
+    numbers, stacks = entries
     order = np.lexsort((numbers["pixel_offset"], stacks))
-    memory = BlockMemory(PIECE_BYTES + 2 * BLOCK_BYTES, _THREADS)
     pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="read-together")
     under_way: deque[Future[None]] = deque()
     at = 0

@@ -39,7 +39,7 @@ from acqstream.formats.ndtiff.index_entries import INDEX_NAME, plain_name
 from acqstream.formats.ndtiff.index_file import FrameIndex, IndexFile
 from acqstream.formats.ndtiff.index_maps import IndexMaps
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES, StoredFrame, is_raw, payload_bytes
-from acqstream.formats.ndtiff.read_ahead import read_ahead, read_together
+from acqstream.formats.ndtiff.read_ahead import piece_memory, read_ahead, read_together
 from acqstream.formats.ndtiff.stack_files import FrameBytes, StackFiles
 from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_json_object
 from acqstream.model.axes import Axes, AxisValue
@@ -127,6 +127,7 @@ class NDTiffReader:
         self._summary: dict[str, Any] | None = None
         self._request: tuple[dict[str, Any] | None] | None = None  # None before it was read
         self._closed = False
+        self._memory: BlockMemory | None = None  # of `read_together`, kept: new pages cost as much as the reads
         self.refresh()
 
     def __len__(self) -> int:
@@ -231,8 +232,10 @@ class NDTiffReader:
             numbers, stacks = self._table.all_numbers, self._table.all_stacks
         return read_ahead(self, rows, numbers, stacks, memory)
 
-    def read_together(self, rows: NDArray[np.int64], *, is_cached: bool = False) -> NDArray[Any]:
-        """The frames of these rows, at least one, as a new array (N, Y, X), or (N, Y, X, 3) for RGB.
+    def read_together(
+        self, rows: NDArray[np.int64], out: NDArray[Any] | None = None, *, is_cached: bool = False
+    ) -> NDArray[Any]:
+        """The frames of these rows, at least one, as a new array (N, Y, X), or (N, Y, X, 3) for RGB; or in `out`.
 
         is_cached: through the page cache of the system, for frames that are read more than once.
 
@@ -248,11 +251,18 @@ class NDTiffReader:
                 f"{other.pixel_type.numpy_dtype}, the first one {first.shape} and {first.pixel_type.numpy_dtype}: read "
                 "it by itself"
             )
-        if len(rows) * first.payload_bytes <= _FEW_BYTES:
-            return np.stack([self.read_pixels(row) for row in rows.tolist()])
-        self.read_pixels(int(rows[0]))  # before all of it is allocated: a damaged index may promise any shape
-        target: NDArray[Any] = np.empty((len(rows), *first.shape), first.pixel_type.numpy_dtype)
-        read_together(self, rows, columns.numbers, columns.stacks, target, is_cached=is_cached)
+        shape, dtype = (len(rows), *first.shape), first.pixel_type.numpy_dtype
+        if out is not None and not (out.shape == shape and out.dtype == dtype and out.flags.carray):
+            raise ValueError(f"out must be a C-contiguous array {shape} of {dtype}, not {out.shape} of {out.dtype}")
+        if out is None:
+            self.read_pixels(int(rows[0]))  # before all of it is allocated: a damaged index may promise any shape
+        target: NDArray[Any] = np.empty(shape, dtype) if out is None else out
+        if target.nbytes <= _FEW_BYTES:
+            for place, row in enumerate(rows.tolist()):
+                target[place] = self.read_pixels(row)
+        else:
+            self._memory = self._memory or piece_memory(2)
+            read_together(self, rows, (columns.numbers, columns.stacks), target, self._memory, is_cached=is_cached)
         return target
 
     def stored_frame(self, row: int) -> tuple[str, StoredFrame]:
