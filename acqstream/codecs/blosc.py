@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import struct
+from collections.abc import Sequence
 from types import ModuleType
 from typing import cast
 
@@ -15,6 +16,8 @@ from acqstream.errors import CorruptDataset
 COMPRESSORS = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
 NO_SHUFFLE, BYTE_SHUFFLE, BIT_SHUFFLE = range(3)
 
+_VERSION = 2  # of the format
+_BITS_SHUFFLED, _NOT_SPLIT, _LZ4 = 0x04, 0x10, 1 << 5  # flags
 _HEADER = struct.Struct("<BBBBIII")  # version, codec version, flags, typesize, nbytes, blocksize, cbytes
 
 
@@ -54,6 +57,18 @@ def load() -> ModuleType:
     blosc.set_releasegil(True)
     # Its outer function parses two version numbers a call, with Python's lock held: 6 % of a mirror's time.
     return cast("ModuleType", blosc_extension)
+
+
+def of_lz4_blocks(blocks: bytes, starts: Sequence[int], item_bytes: int, block_bytes: int, size: int) -> bytes:
+    """A chunk of `size` bytes from blocks of LZ4 with shuffled bits: at each start the length (4 bytes, "<"), then LZ4.
+
+    block_bytes is the size of a decoded block, but for the last one. A block whose encoded and decoded lengths are
+    equal would count as not encoded. Source: README_CHUNK_FORMAT of c-blosc.
+    """
+    first = _HEADER.size + 4 * len(starts)
+    sizes = size, min(block_bytes, size), first + len(blocks)
+    header = _HEADER.pack(_VERSION, 1, _BITS_SHUFFLED | _NOT_SPLIT | _LZ4, item_bytes, *sizes)
+    return header + struct.pack(f"<{len(starts)}I", *(first + start for start in starts)) + blocks
 
 
 def decode(data: Data, size: int) -> bytearray:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.errors import ConfigError, ProtocolError
+from acqstream.receive import dectris_stream
 from acqstream.receive.dectris_stream import (
     SeriesEnd,
     SeriesImage,
@@ -139,3 +140,53 @@ def test_without_cbor2(monkeypatch):
     monkeypatch.setitem(sys.modules, "cbor2", None)
     with pytest.raises(ConfigError, match=r"pip install .*\[dectris\]"):
         require_cbor()
+
+
+def one_by_one(data: bytes, element_bytes: int, expected: int, monkeypatch) -> bytes | str:
+    with monkeypatch.context() as patch:
+        patch.setattr(dectris_stream, "_bslz4_at_once", lambda *_: None)
+        return result(data, element_bytes, expected)
+
+
+def result(data: bytes, element_bytes: int, expected: int) -> bytes | str:
+    try:
+        return bytes(decompressed("bslz4", element_bytes, data, expected=expected))
+    except ProtocolError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+@pytest.mark.parametrize(("count", "elements"), [(8, 8), (64, 8), (1001, 64), (4096, 4096), (5000, 2048), (7, 8)])
+def test_blocks_are_decoded_together(dtype, count, elements, monkeypatch):
+    pixels = pixels_of((1, count), dtype)
+    data = sender.bslz4_bytes(pixels, elements)
+    assert result(data, pixels.itemsize, pixels.nbytes) == pixels.tobytes()
+    assert one_by_one(data, pixels.itemsize, pixels.nbytes, monkeypatch) == pixels.tobytes()
+    if count >= 64:
+        monkeypatch.setattr(dectris_stream, "_unshuffled", None)
+        assert result(data, pixels.itemsize, pixels.nbytes) == pixels.tobytes()
+
+
+def test_a_block_that_lz4_leaves_as_long_as_it_was_is_decoded():
+    """The library of blosc would take it for one that is not compressed."""
+    for seed in range(2000):
+        pixels = np.random.default_rng(seed).integers(0, 256, (1, 64), np.uint8)
+        pixels[0, : seed % 40] = 0
+        data = sender.bslz4_bytes(pixels, 64)
+        if len(data) == 16 + 64:
+            break
+    else:
+        pytest.fail("no such block")
+    assert result(data, 1, 64) == pixels.tobytes()
+
+
+@given(data=st.data())
+def test_damaged_blocks_end_as_one_by_one(data):
+    pixels = np.random.default_rng(8).poisson(3, (16, 40)).astype("uint16")
+    raw = bytearray(sender.bslz4_bytes(pixels, 64))
+    for _ in range(data.draw(st.integers(1, 4))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(raw[: data.draw(st.integers(12, len(raw)))])
+    with pytest.MonkeyPatch.context() as patch:
+        expected = one_by_one(cut, 2, pixels.nbytes, patch)
+    assert result(cut, 2, pixels.nbytes) == expected
