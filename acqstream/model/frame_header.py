@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple
 
 from acqstream.model.axes import AxisValue, axes_json
 
+if TYPE_CHECKING:
+    import numpy as np
+
 SIGNIFICANT_BITS = {"|u1": (8,), "<u2": (16, 10, 11, 12, 14)}
 MAX_SIDE = 2**20
-_NUMPY_DTYPES: dict[str, np.dtype[np.generic]] = {dtype: np.dtype(dtype) for dtype in SIGNIFICANT_BITS}
+_NUMPY_DTYPES: dict[str, np.dtype[np.generic]] = {}  # made when asked for: numpy takes a third of a second to load
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,10 @@ class PixelType:
 
     @property
     def numpy_dtype(self) -> np.dtype[np.generic]:
+        if self.dtype not in _NUMPY_DTYPES:
+            import numpy as np
+
+            _NUMPY_DTYPES[self.dtype] = np.dtype(self.dtype)
         return _NUMPY_DTYPES[self.dtype]
 
     def shape(self, height: int, width: int) -> tuple[int, ...]:

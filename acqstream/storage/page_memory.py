@@ -9,11 +9,13 @@ from __future__ import annotations
 import mmap
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from acqstream.storage.platform import map_private, shared_memory
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _STRONGLY_ORDERED = frozenset({"x86_64", "amd64"})
 
@@ -92,11 +94,15 @@ def fresh_bytes(length: int) -> NDArray[np.uint8]:
 
     Raises MemoryError or OSError if there is no memory.
     """
+    import numpy as np
+
     return np.frombuffer(PageMemory(max(1, length)).view, np.uint8)[:length]
 
 
 def touch(view: memoryview) -> None:
     """Bring in all pages of memory that was not used yet: it is zeroed. numpy lets Python's lock go meanwhile."""
+    import numpy as np
+
     np.frombuffer(view, dtype=np.uint8)[:: mmap.PAGESIZE] = 0  # one byte of each page
 
 

@@ -100,6 +100,7 @@ def names_imported(statements: Iterable[ast.AST]) -> Iterator[str]:
             "import acqstream.daemon.server",
             {"tifffile", "typer", "rich", "dask", "xarray", "blosc", "numcodecs", "acqstream.grid.kernels"},
         ),
+        ("import acqstream.client.daemon_requests", {"numpy", "tifffile", "pydantic", "typer", "rich"}),
         ("import acqstream.cli.main", {"numpy", "zmq", "tifffile", "pydantic", "msgpack", "psutil"}),
         ("import acqstream.client.producer", {"tifffile", "pydantic", "typer", "rich", "psutil"}),
         (

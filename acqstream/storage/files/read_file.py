@@ -12,16 +12,17 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, cast
 
 from acqstream.errors import CorruptDataset, DatasetError, StorageError, UnsupportedFeature
 from acqstream.storage.files.boundary import check_boundary
 from acqstream.storage.files.url_path import UNKNOWN_BYTES, RemotePath, is_remote
 from acqstream.storage.page_memory import PageMemory
 from acqstream.storage.platform import FILES
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 def data_runs(path: Path) -> list[tuple[int, int]]:
@@ -47,6 +48,8 @@ def read_spans(
     A run takes at most max_bytes from its first start to its last end, unless it is one piece; it spans no gap of more
     than max_gap bytes.
     """
+    import numpy as np
+
     breaks = np.flatnonzero(starts[1:] - ends[:-1] > max_gap) + 1
     low = 0
     for edge in [*breaks.tolist(), len(starts)]:
@@ -249,6 +252,8 @@ class BlockMemory:
 
     def take(self, length: int) -> NDArray[np.uint8]:
         """A piece of at least `length` bytes, a multiple of the block size; it lives as long as any view of it."""
+        import numpy as np
+
         try:
             memory = self._free.popleft()
         except IndexError:

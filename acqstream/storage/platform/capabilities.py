@@ -16,8 +16,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from acqstream.storage.platform.windows_names import has_long_paths
 
 _NICENESS = 10
@@ -47,6 +45,8 @@ DIRECT_STEP_BYTES = 4096
 def address_of(buffer: memoryview | bytes) -> int:
     """The address of the first byte of a buffer that is not empty; the caller keeps the buffer."""
     # By numpy, because ctypes gives no address of memory that cannot be written.
+    import numpy as np
+
     address: int = np.frombuffer(buffer, np.uint8).__array_interface__["data"][0]
     return address
 

@@ -29,8 +29,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from acqstream.storage.platform.capabilities import (
     can_send_descriptors,
     has_memory_files,
@@ -103,6 +101,8 @@ def bring_in(view: memoryview) -> None:
 
     Contents stay, also while other threads write there. An older kernel brings pages in at their first use.
     """
+    import numpy as np
+
     if not has_memory_files():
         return
     libc, start = _libc(), np.frombuffer(view, np.uint8).ctypes.data
@@ -187,6 +187,8 @@ def make_sealed_memory(length: int) -> tuple[memoryview, int]:
 
     The caller owns the handle. The pages stay while any view of them does. Raises OSError.
     """
+    import numpy as np
+
     if has_memory_files() and length > (available := _available_bytes()):
         # The system would look for it until it kills a process.
         raise OSError(errno.ENOMEM, f"{os.strerror(errno.ENOMEM)}: {length} bytes wanted, {available} available")

@@ -19,8 +19,6 @@ from collections.abc import Mapping, Sequence
 from ctypes import byref, c_size_t, c_uint16, c_uint32, c_void_p, sizeof
 from typing import Any
 
-import numpy as np
-
 from acqstream.storage.platform.windows_api import HANDLE, call_error, close_handle, is_windows, kernel32, open_process
 
 
@@ -110,6 +108,8 @@ def make_sealed_memory(length: int) -> tuple[memoryview, int]:
 
     The caller owns the handle. The pages stay while any view of them does. Raises OSError.
     """
+    import numpy as np
+
     handle = create_memory(length, "")
     try:
         pages = map_own_memory(handle, length)
@@ -136,6 +136,8 @@ def map_sealed_memory(handle: int) -> memoryview:
     Raises OSError, and ValueError for memory that could fail later: backed by a file (whose disk or network share can
     fail), an image, or pages that are only reserved.
     """
+    import numpy as np
+
     # A handle of another kind of object cannot be mapped: error 6.
     view = map_memory(handle)
     address = np.frombuffer(view, np.uint8).ctypes.data
