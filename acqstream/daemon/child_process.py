@@ -140,7 +140,9 @@ class WorkerProcess:
         """Start `command` with two arguments added, see `storage.platform`. Raises OSError."""
         self.is_ending = False
         # Called by the daemon's loop: Linux ends the child with the thread that started it.
-        self._process = child_process.ChildProcess(command, child_environment())
+        environment = child_environment()
+        environment.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts a thread for each core, which nothing uses
+        self._process = child_process.ChildProcess(command, environment)
         self._connection = self._process.connection
         self._connection.setblocking(False)
         self._orders = OrderSender(self._connection, self._process.pid)

@@ -33,7 +33,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -44,16 +44,14 @@ from acqstream.grid.kernels import kernels_name
 from acqstream.log.recent_frames import RecentGroups
 from acqstream.mirrors.mirror_plan import options_of
 from acqstream.mirrors.mirror_view import MirrorView
-from acqstream.mirrors.reference_view import ReferenceView
 from acqstream.mirrors.view_kinds import folder_of, mirror_format
-from acqstream.model.view_spec import NULL_KIND, PYRAMID_KIND, ViewSpec
+from acqstream.model.view_spec import ViewSpec
 from acqstream.storage.handover import receive_orders
 from acqstream.storage.patient_output import never_wait_for_output
 from acqstream.storage.platform import child_process, keep_large_blocks
 from acqstream.views.base import View
 from acqstream.views.frame_feed import DiskAllowance
 from acqstream.views.null_view import NullView
-from acqstream.views.pyramid_view import PyramidView
 from acqstream.views.view_run import ViewProgress, ViewRun, ViewState
 
 _T = TypeVar("_T")
@@ -112,23 +110,24 @@ class DueQueue(Generic[_T]):
             self._changed.notify()
 
 
-LOG_VIEWS: Mapping[str, type[View]] = {
-    NULL_KIND: NullView,
-    PYRAMID_KIND: PyramidView,
-}
-"""By kind. Its keys are `model.view_spec.LOG_VIEW_KINDS`; every other kind is a mirror in the chunk format so named."""
-
-
 def view_maker(spec: ViewSpec, **options: Any) -> Callable[[], View]:
     """Return a function that makes an empty view. options are for its constructor: see MirrorView, PyramidView.
 
     Raises ConfigError for an unknown format or settings that the format refuses.
     """
+    # Two kinds are loaded when they are asked for: this process starts with each run that has views.
+    if spec.is_pyramid:
+        from acqstream.views.pyramid_view import PyramidView
+
+        return partial(PyramidView, **options)
     if not spec.is_mirror:
-        return partial(LOG_VIEWS[spec.kind], **options)
+        return partial(NullView, **options)
     found, settings = mirror_format(spec), spec.mirror_settings
-    kind = ReferenceView if found.is_by_reference(options_of(found, settings)) else MirrorView
-    make: Callable[[], View] = partial(kind, found, settings, **options)
+    make: Callable[[], View] = partial(MirrorView, found, settings, **options)
+    if found.is_by_reference(options_of(found, settings)):
+        from acqstream.mirrors.reference_view import ReferenceView
+
+        make = partial(ReferenceView, found, settings, **options)
     make()  # raises for settings that the format refuses
     return make
 

@@ -22,7 +22,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "client/pycromanager": (4, 667),
     "client/pymmcore": (7, 1472),
     "codecs": (8, 670),
-    "daemon": (24, 5935),
+    "daemon": (24, 5937),
     "dataset": (12, 2114),
     "description": (6, 972),
     "doctor": (5, 901),

@@ -7,10 +7,11 @@ import random
 import numpy as np
 import pytest
 
-from acqstream.mirrors.view_worker import LOG_VIEWS
-from acqstream.model.view_spec import LOG_VIEW_KINDS
+from acqstream.mirrors.view_worker import view_maker
+from acqstream.model.view_spec import LOG_VIEW_KINDS, NULL_KIND, PYRAMID_KIND, ViewSpec
 from acqstream.views.frame_feed import Lease
 from acqstream.views.null_view import NullView
+from acqstream.views.pyramid_view import PyramidView
 from tests.log.make_frames import image_of
 from tests.views.view_sums import sums_of
 
@@ -66,4 +67,5 @@ def test_it_goes_on_from_its_state() -> None:
 
 
 def test_every_name_that_can_be_asked_for_can_be_made() -> None:
-    assert tuple(LOG_VIEWS) == LOG_VIEW_KINDS
+    made = {kind: type(view_maker(ViewSpec(kind=kind, name=kind))()) for kind in LOG_VIEW_KINDS}
+    assert made == {NULL_KIND: NullView, PYRAMID_KIND: PyramidView}
