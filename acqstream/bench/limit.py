@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from acqstream.bench.measurement import Measurement, ProcessCost, latency_of
 from acqstream.storage.files.disk import LocalDisk, write_all
-from acqstream.storage.files.read_file import BlockFile
+from acqstream.storage.files.read_file import BlockFile, ReadFile
 from acqstream.storage.page_memory import PageMemory
 from acqstream.storage.platform.capabilities import drop_from_cache
 
@@ -140,7 +140,7 @@ def _uncached(paths: Sequence[Path]) -> list[BlockFile]:
     """These files, nothing of them in the page cache: they were just written, and would be read from there."""
     for path in paths:
         drop_from_cache(path)
-    return [BlockFile(path) for path in paths]
+    return [BlockFile(ReadFile(path)) for path in paths]
 
 
 def prefaulted_memory() -> Sequence[memoryview]:

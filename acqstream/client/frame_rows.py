@@ -52,8 +52,8 @@ def frame_rows(
 
     Raises ProtocolError where an argument has not one item for each frame; an error of one frame is in the result.
     """
-    columns = {
-        str(plain_scalar(name)): _column(f"axis {name!r:.60}", value, count)
+    columns: dict[Any, list[Any]] = {
+        plain_scalar(name): _column(f"axis {name!r:.60}", value, count)
         for name, value in merged_axes(axes, axis_values).items()
     }
     times = _column("time_ns", time_ns, count)

@@ -129,8 +129,6 @@ class NDTiffSource:
             rows = full.latest_rows()[np.asarray(keys, np.int64)]
         else:
             rows = np.array([full.row(key) for key in keys], np.int64)
-        if not len(rows):
-            return np.zeros((0, *full.frame_shape(0)), full.frame_dtype(0))
         return full.read_together(rows, out)
 
     def read_metadata(self, axes: Mapping[str, AxisValue]) -> dict[str, Any]:

@@ -95,13 +95,17 @@ class _RowsByPlace:
 
     def _places(self, array: FrameArray) -> tuple[tuple[NDArray[np.int64], ...], NDArray[np.int64]]:
         """The rows that have a place in this array, ascending: the places along each axis, and the rows."""
-        columns = self._reader.key_columns(range(len(self._reader)))
-        places, has_place = [], np.ones(len(self._reader), np.bool_)
+        count = len(self._reader)  # asked once: another thread may refresh meanwhile
+        columns = self._reader.key_columns(range(count))
+        places, has_place = [], np.ones(count, np.bool_)
         for name, values in array.values.items():
             at, home = {value: place for place, value in enumerate(values)}, array.homes.get(name)
             of_value = [at.get(home if value is None else value, -1) for value in columns[name].values]  # type: ignore[arg-type]
             places.append(np.array(of_value, np.int64)[columns[name].positions])
             has_place &= places[-1] >= 0
+        for name in columns.keys() - array.values.keys():  # an axis that came after the array was made
+            is_absent = np.array([value is None for value in columns[name].values], np.bool_)
+            has_place &= is_absent[columns[name].positions]
         return tuple(place[has_place] for place in places), np.flatnonzero(has_place)
 
 
@@ -322,7 +326,7 @@ class FrameLevel:
             return None
         inside = (slice(None), *map(as_slice, map(pixels_at, layout.pixels, ranges[count:])))
         pixels: NDArray[Any] | None = None  # until frames were read: a damaged index may promise any shape
-        step = max(_MANY_FRAMES, _TOGETHER_BYTES // frame_bytes)
+        step = max(1, _TOGETHER_BYTES // frame_bytes)
         for places in (found[start : start + step] for start in range(0, len(found), step)):
             part = self.reader.read_together(rows[places], is_cached=True)[inside]
             if len(places) == len(rows):

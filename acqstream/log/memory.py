@@ -30,6 +30,7 @@ ALONE_BYTES = 128 * 2**20  # of a run of known frames that no view follows: more
 FIRST_BYTES = 64 * 2**20  # present from the start where frames are not known: more than a slow camera ever uses
 BUSY_BYTES = 8 * 2**20  # in use at once: the camera is not slow
 PRESENT_STEP_BYTES = 16 * 2**20
+_COLLECTIONS = 10  # for one share: what is in use longer goes with its last view
 MIN_FRAMES = 4  # with fewer frames in flight the disk would idle between two of them
 
 
@@ -73,7 +74,7 @@ class MemoryBudget:
         self.budget_bytes = budget_bytes - budget_bytes % SHARE_STEP_BYTES
         self.peak_bytes = 0
         self._shares: list[Share] = []
-        self._ended: list[weakref.ref[object]] = []  # memory of shares that were given back
+        self._ended: list[tuple[weakref.ref[object], int]] = []  # memory of shares given back; collections it outlived
 
     @property
     def used_bytes(self) -> int:
@@ -111,16 +112,14 @@ class MemoryBudget:
     def give_back(self, share: Share) -> None:
         """See `Share.close`."""
         self._shares.remove(share)
-        self._ended.append(weakref.ref(share.view.obj))
+        self._ended.append((weakref.ref(share.view.obj), 0))
 
     def collect(self) -> None:
         """Free memory of ended acquisitions: their parts refer to each other, and to it."""
-        if self._has_garbage():
+        left = [(memory, tries + 1) for memory, tries in self._ended if memory() is not None and tries < _COLLECTIONS]
+        if left:
             gc.collect()
-
-    def _has_garbage(self) -> bool:
-        self._ended = [memory for memory in self._ended if memory() is not None]
-        return bool(self._ended)
+        self._ended = left
 
 
 _CLAIM_SHARE = 64  # of the ring: claimed ahead, so that a group growing frame by frame seldom claims

@@ -26,6 +26,7 @@ from acqstream.model.frame_header import pixel_type_of
 
 _FRAMING = struct.Struct(">QI")
 _BLOCK_SIZE = struct.Struct(">I")
+_MIN_BLOCK_BYTES = 256
 _MAX_RATIO = 256  # LZ4 reaches 255 at most, so a larger ratio is a false length
 
 
@@ -88,12 +89,14 @@ def _bslz4_at_once(data: bytes, size: int, block: int, element_bytes: int) -> tu
 
     That is 60 times faster. None where it cannot be done, or something is wrong: block by block an error says what.
     """
+    if block < _MIN_BLOCK_BYTES:
+        return None  # more would be kept for each block than it has
     blocks, offset, starts = bytearray(data), _FRAMING.size, []
     try:
         for start in range(0, size, block):
             (length,) = _BLOCK_SIZE.unpack_from(data, offset)
-            if length == min(block, size - start):
-                return None  # blosc would take it for not encoded
+            if length in (0, min(block, size - start)) or length > len(data):
+                return None  # an error, or a block that blosc would take for not encoded
             struct.pack_into("<I", blocks, offset, length)
             starts.append(offset)
             offset += _BLOCK_SIZE.size + length

@@ -132,6 +132,14 @@ def test_what_cannot_be_sent_takes_nothing(
         assert run.next == 0
 
 
+@pytest.mark.parametrize("name", [None, True, 1, "a b"])
+def test_axes_have_names(daemon: FakeDaemon, name: object) -> None:
+    with start(daemon) as run:
+        with pytest.raises(ProtocolError, match="frame 0: axis name"):
+            run.put_many(stack(2), {name: [1, 2]})
+        assert run.next == 0
+
+
 def test_channel_names_become_numbers_for_micro_manager(daemon: FakeDaemon) -> None:
     with start(daemon, micromanager=True, summary={"ChNames": ["a", "b"]}) as run:
         run.put_many(stack(2), channel=["b", "a"])

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 import acqstream
 from acqstream.errors import CorruptDataset, DatasetError, FrameNotFound, UnsupportedFeature
 from acqstream.formats.ndtiff import read_ahead, reader
+from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.frames import frame_region
 from tests.formats.ndtiff.ndtiff_bytes import STACK, Folder, entry, image
 
@@ -66,6 +67,10 @@ def test_places_and_axes(tmp_path: Path, shape: tuple[int, ...], dtype: str, ord
                 dataset.read_frames(shuffled, out=wrong)
         for nothing in ((), slice(5, 5), range(0)):
             assert dataset.read_frames(nothing).shape == (0, *shape)
+            with pytest.raises(ValueError, match="out must be"):
+                dataset.read_frames(nothing, out=memory)
+    with pytest.raises(DatasetError, match="closed"):
+        dataset.read_frames(())
 
 
 def test_few_frames_are_read_without_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,6 +115,44 @@ def test_a_damaged_index_cannot_ask_for_memory(tmp_path: Path) -> None:
             dataset.read_frames()
         with pytest.raises(CorruptDataset, match="beyond the end"):
             dataset.levels[0].read()
+
+
+def test_a_folder_that_was_replaced_shows_its_own_frames(tmp_path: Path) -> None:
+    frames = written(folder := Folder(tmp_path / "data"), 20)
+    with acqstream.open(folder.path) as dataset:
+        dataset.read_frame(time=0, z=0)
+        folder.path.rename(tmp_path / "old")
+        written(Folder(tmp_path / "data"), 20, dtype="|u1")
+        assert np.array_equal(dataset.levels[0].read((0,)), frames[:3])
+        keys = [{"time": number // 3, "z": number % 3} for number in range(20)]
+        assert np.array_equal(dataset.read_frames(keys), frames)
+        for file in (tmp_path / "data").iterdir():
+            file.unlink()
+        assert np.array_equal(dataset.read_frames(keys), frames)
+
+
+def test_frames_that_come_meanwhile_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread refreshes while a level is read; a new axis has no place in the array that is read."""
+    frames = written(folder := Folder(tmp_path / "data"), 20)
+    with acqstream.open(folder.path) as dataset:
+        level, columns_of = dataset.levels[0], NDTiffReader.key_columns
+
+        def grow_and_read(reader: NDTiffReader, rows: range) -> Any:
+            columns = columns_of(reader, rows)
+            folder.add({"time": 100 + len(reader), "z": 0}, frames[0])
+            folder.add({"time": 0, "z": 0, "channel": "late"}, frames[5])
+            dataset.refresh()
+            return columns
+
+        array = level.as_array()
+        folder.add({"time": 0, "z": 1, "channel": "first"}, frames[5])
+        dataset.refresh()
+        monkeypatch.setattr(NDTiffReader, "key_columns", grow_and_read)
+        layout = array.layout
+        rows = frame_region._RowsByPlace(level.source.reader)  # type: ignore[attr-defined]
+        frame_array = frame_region.replace(level.source.frame_array(), values=layout.values)  # type: ignore[attr-defined]
+        found = rows.rows(frame_array, [range(7), range(3)])
+        assert found[:2].tolist() == [20, 1]  # frame 0 was written again; "first" lies elsewhere
 
 
 def test_compressed_frames_are_read_as_well(tmp_path: Path) -> None:

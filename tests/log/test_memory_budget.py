@@ -93,6 +93,17 @@ def test_memory_of_ended_acquisitions_is_gone_before_another_one_takes_some() ->
         gc.enable()
 
 
+def test_memory_that_stays_in_use_is_not_collected_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    collected: list[None] = []
+    monkeypatch.setattr(gc, "collect", lambda: collected.append(None))
+    budget = MemoryBudget(64 * MIB)
+    share = budget.lend()
+    share.close()
+    for _ in range(100):
+        budget.collect()
+    assert 0 < len(collected) <= 10
+
+
 def test_shares_are_memory_of_their_own() -> None:
     budget = MemoryBudget(32 * MIB)
     shares = [budget.lend() for _ in range(3)]

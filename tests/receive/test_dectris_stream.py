@@ -156,13 +156,13 @@ def result(data: bytes, element_bytes: int, expected: int) -> bytes | str:
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16"])
-@pytest.mark.parametrize(("count", "elements"), [(8, 8), (64, 8), (1001, 64), (4096, 4096), (5000, 2048), (7, 8)])
+@pytest.mark.parametrize(("count", "elements"), [(8, 8), (64, 8), (1001, 256), (4096, 4096), (5000, 2048), (7, 8)])
 def test_blocks_are_decoded_together(dtype, count, elements, monkeypatch):
     pixels = pixels_of((1, count), dtype)
     data = sender.bslz4_bytes(pixels, elements)
     assert result(data, pixels.itemsize, pixels.nbytes) == pixels.tobytes()
     assert one_by_one(data, pixels.itemsize, pixels.nbytes, monkeypatch) == pixels.tobytes()
-    if count >= 64:
+    if elements >= 256:
         monkeypatch.setattr(dectris_stream, "_unshuffled", None)
         assert result(data, pixels.itemsize, pixels.nbytes) == pixels.tobytes()
 
@@ -170,20 +170,26 @@ def test_blocks_are_decoded_together(dtype, count, elements, monkeypatch):
 def test_a_block_that_lz4_leaves_as_long_as_it_was_is_decoded():
     """The library of blosc would take it for one that is not compressed."""
     for seed in range(2000):
-        pixels = np.random.default_rng(seed).integers(0, 256, (1, 64), np.uint8)
+        pixels = np.random.default_rng(seed).integers(0, 256, (1, 256), np.uint8)
         pixels[0, : seed % 40] = 0
-        data = sender.bslz4_bytes(pixels, 64)
-        if len(data) == 16 + 64:
+        data = sender.bslz4_bytes(pixels, 256)
+        if len(data) == 16 + 256:
             break
     else:
         pytest.fail("no such block")
-    assert result(data, 1, 64) == pixels.tobytes()
+    assert result(data, 1, 256) == pixels.tobytes()
+
+
+def test_lengths_of_nothing_are_refused_at_once():
+    data = struct.pack(">QI", 2**22, 256) + bytes(4 * 2**14)
+    assert dectris_stream._bslz4_at_once(data, 2**22, 256, 1) is None
+    assert result(data, 1, 2**22).startswith("compressed pixels: a block of 0 bytes")
 
 
 @given(data=st.data())
 def test_damaged_blocks_end_as_one_by_one(data):
     pixels = np.random.default_rng(8).poisson(3, (16, 40)).astype("uint16")
-    raw = bytearray(sender.bslz4_bytes(pixels, 64))
+    raw = bytearray(sender.bslz4_bytes(pixels, 128))
     for _ in range(data.draw(st.integers(1, 4))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(raw[: data.draw(st.integers(12, len(raw)))])

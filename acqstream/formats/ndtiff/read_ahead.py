@@ -172,9 +172,9 @@ def _block_file(source: FrameSource, row: int, *, is_cached: bool) -> BlockFile 
     name, _ = source.stored_frame(row)
     try:
         file, byte_order = source.stack_file(name)
+        return BlockFile(file, is_cached=is_cached) if byte_order == "<" and not is_remote(file.path) else None
     except (DatasetError, StorageError):  # raised again when it is the frame's turn
         return None
-    return BlockFile(file.path, is_cached=is_cached) if byte_order == "<" and not is_remote(file.path) else None
 
 
 def _load(piece: _Piece, memory: BlockMemory) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:

@@ -39,7 +39,7 @@ from acqstream.formats.ndtiff.index_entries import INDEX_NAME, plain_name
 from acqstream.formats.ndtiff.index_file import FrameIndex, IndexFile
 from acqstream.formats.ndtiff.index_maps import IndexMaps
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES, StoredFrame, is_raw, payload_bytes
-from acqstream.formats.ndtiff.read_ahead import piece_memory, read_ahead, read_together
+from acqstream.formats.ndtiff.read_ahead import PIECE_BYTES, piece_memory, read_ahead, read_together
 from acqstream.formats.ndtiff.stack_files import FrameBytes, StackFiles
 from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_json_object
 from acqstream.model.axes import Axes, AxisValue
@@ -47,6 +47,7 @@ from acqstream.model.state import AcquisitionState
 from acqstream.storage.files.boundary import Boundary, requested_links
 from acqstream.storage.files.read_file import BlockMemory, ReadFile
 
+_MUCH_BYTES = 2**28  # of one array
 _FEW_BYTES = 2**20  # read one by one: threads would take longer to start
 _FIRST_KEYS, _MAX_KEYS = 16, 4096  # made at once: the first one comes soon
 
@@ -235,14 +236,14 @@ class NDTiffReader:
     def read_together(
         self, rows: NDArray[np.int64], out: NDArray[Any] | None = None, *, is_cached: bool = False
     ) -> NDArray[Any]:
-        """The frames of these rows, at least one, as a new array (N, Y, X), or (N, Y, X, 3) for RGB; or in `out`.
+        """The frames of these rows as a new array (N, Y, X), or (N, Y, X, 3) for RGB; or in `out`.
 
         is_cached: through the page cache of the system, for frames that are read more than once.
 
         Raises DatasetError for one unlike the first of them, and as `read_pixels`.
         """
         self._check_open()
-        first, columns = self._frames.locate(int(rows[0])), self.entry_columns(rows)
+        first, columns = self._frames.locate(int(rows[0]) if len(rows) else 0), self.entry_columns(rows)
         unlike = np.flatnonzero(~columns.are_like(first.shape, first.pixel_type.numpy_dtype))
         if len(unlike):
             other = self._frames.locate(int(rows[unlike[0]]))
@@ -254,15 +255,17 @@ class NDTiffReader:
         shape, dtype = (len(rows), *first.shape), first.pixel_type.numpy_dtype
         if out is not None and not (out.shape == shape and out.dtype == dtype and out.flags.carray):
             raise ValueError(f"out must be a C-contiguous array {shape} of {dtype}, not {out.shape} of {out.dtype}")
-        if out is None:
+        if out is None and len(rows) * first.payload_bytes > _MUCH_BYTES:
             self.read_pixels(int(rows[0]))  # before all of it is allocated: a damaged index may promise any shape
         target: NDArray[Any] = np.empty(shape, dtype) if out is None else out
         if target.nbytes <= _FEW_BYTES:
             for place, row in enumerate(rows.tolist()):
                 target[place] = self.read_pixels(row)
         else:
-            self._memory = self._memory or piece_memory(2)
-            read_together(self, rows, (columns.numbers, columns.stacks), target, self._memory, is_cached=is_cached)
+            memory = self._memory = self._memory or piece_memory(2)
+            if first.payload_bytes > PIECE_BYTES:
+                memory = piece_memory(2)  # pieces as large as these frames are not kept
+            read_together(self, rows, (columns.numbers, columns.stacks), target, memory, is_cached=is_cached)
         return target
 
     def stored_frame(self, row: int) -> tuple[str, StoredFrame]:
@@ -372,7 +375,7 @@ class NDTiffReader:
     def close(self) -> None:
         """Close all files; again is harmless."""
         with self._lock:
-            self._closed = True
+            self._closed, self._memory = True, None
             self._index.close()
             self._stacks.close()
 

@@ -278,15 +278,18 @@ class BlockFile:
 
     __slots__ = ("_buffered", "_direct")
 
-    def __init__(self, path: Path, *, is_cached: bool = False) -> None:
+    def __init__(self, file: ReadFile, *, is_cached: bool = False) -> None:
         self._direct = -1
-        self._buffered = ReadFile(path)
+        self._buffered = file
         if is_cached:
             return
         try:
-            self._direct = FILES.open_for_reading(os.fspath(path), direct=True)
+            self._direct = FILES.open_for_reading(os.fspath(file.path), direct=True)
         except OSError:
-            pass  # no direct I/O on this platform or file system; for any other reason the buffered read raises
+            return  # no direct I/O on this platform or file system; for any other reason the buffered read raises
+        if not file.is_in_place():  # another file has its name now
+            direct, self._direct = self._direct, -1
+            FILES.close(direct)
 
     def size(self) -> int:
         """Length of the file now, in bytes."""
