@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -35,7 +36,7 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | None) else str(value)
 
 
-_TRIES = 10
+_TRIES, _PAUSE_S = 40, 0.25  # longer than the server keeps a shape
 
 
 def objects(bucket: str, domain: str) -> dict[str, Any]:
@@ -57,18 +58,17 @@ def objects(bucket: str, domain: str) -> dict[str, Any]:
 
 def read(bucket: str, domain: str, path: str, place: str) -> dict[str, Any]:
     """Save all of a dataset as a file of numpy's."""
-    with open_domain(bucket, domain) as file:
-        for _ in range(_TRIES):
-            try:
+    for _ in range(_TRIES):
+        try:
+            with open_domain(bucket, domain) as file:  # again: it keeps the shape that it was opened with
                 np.save(place, file[path][...])
-                break
-            except ValueError as error:
-                # It grew after h5pyd had asked for the shape: without a selection the server sends what is there now.
-                if "cannot reshape" not in str(error):
-                    raise
-        else:
-            raise ValueError(f"{path} grew during each of {_TRIES} reads")
-    return {}
+            return {}
+        except ValueError as error:
+            # The dataset grew since h5pyd asked for its shape: without a selection the server sends what is there now.
+            if "cannot reshape" not in str(error):
+                raise
+            time.sleep(_PAUSE_S)
+    raise ValueError(f"{path} grew during each of {_TRIES} reads")
 
 
 def shape(bucket: str, domain: str, path: str) -> dict[str, Any]:
