@@ -95,26 +95,27 @@ class FrameBuffer:
                 self._active_thread = None
 
     def put_many(self, images: NDArray[Any], bits: int | None, rows: FrameRows) -> int:
-        """Copy the pixels of the next frames into the buffer, as many as there are rows; the number of the first.
-
-        Raises as `Run.put_many`.
-        """
+        """Copy the pixels of the next frames, as many as rows; the number of the first. Raises as `Run.put_many`."""
         with self.order:
             try:
                 self._active_thread = threading.get_ident()
-                outbox, largest = self._outbox, rows.largest_metadata
+                outbox, largest = self._outbox, min(rows.largest_metadata, MAX_METADATA_BYTES)
                 first = outbox.next
                 try:
                     kind = kind_of_image(images.dtype, images.shape[1:], rows.names, bits)
                 except ValueError as error:
                     raise no_image(outbox.next, error) from error
-                step = min(outbox.frames_at_once(kind.frame_bytes, largest), self._fitting(kind))
-                for at in range(0, len(rows.rows), step):
-                    part = rows.rows[at : at + step]
+                # A quarter of the buffer at most: the daemon has the others meanwhile.
+                step = min(outbox.frames_at_once(kind.frame_bytes, largest), max(1, self._fitting(kind) // 4))
+                count = rows.count_up_to(MAX_METADATA_BYTES)
+                for at in range(0, count, step):
+                    part = rows.rows[at : min(at + step, count)]
                     start, memory = self._wait_for_space(kind.frame_bytes, largest, len(part))
                     outbox.claim(start, kind.frame_bytes * len(part))
                     checksums = copy_stack(images[at : at + len(part)], kind.pixel_type, memory, start)
                     self._note(outbox.add_frames, kind, *_with_checksums(part, checksums, start))
+                if count < len(rows.rows):
+                    raise _too_much(outbox.next, len(rows.rows[count][1]))
                 return first
             finally:
                 self._active_thread = None
@@ -130,10 +131,9 @@ class FrameBuffer:
         on_taken: Callable[[int], None],
         is_one: bool = False,
     ) -> Iterator[NDArray[Any]]:
-        """The place of the next frames as an array; they are taken when the block is left. Raises as `Run.put`.
+        """The places of the next frames as an array (N, Y, X[, 3]), N the rows; with is_one, of one row, without N.
 
-        The array is (N, Y, X) or (N, Y, X, 3), N the number of rows; with is_one, of one row, without N. on_taken is
-        called with the first number then.
+        The frames are taken when the block is left; on_taken is called with the first number. Raises as `Run.put`.
         """
         self.check_caller()
         holder = threading.get_ident()
@@ -146,7 +146,9 @@ class FrameBuffer:
                         kind = kind_of_buffer(shape, dtype, rows.names, bits)
                     except ValueError as error:
                         raise no_image(number, error) from error
-                    count, step = len(rows.rows), distance(kind.frame_bytes)
+                    count, step = rows.count_up_to(MAX_METADATA_BYTES), distance(kind.frame_bytes)
+                    if count < len(rows.rows):
+                        raise _too_much(number + count, len(rows.rows[count][1]))
                     if count > self._fitting(kind):
                         raise _too_large(self._outbox, count * step, self._largest_frame)
                     start, memory = self._wait_for_space(kind.frame_bytes, rows.largest_metadata, count)

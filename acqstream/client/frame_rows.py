@@ -38,6 +38,10 @@ class FrameRows(NamedTuple):
         """Bytes."""
         return max((len(row[1]) for row in self.rows), default=0)
 
+    def count_up_to(self, metadata_bytes: int) -> int:
+        """The number of rows before the first one with more metadata than this."""
+        return next((at for at, row in enumerate(self.rows) if len(row[1]) > metadata_bytes), len(self.rows))
+
 
 def frame_rows(
     count: int,

@@ -177,8 +177,8 @@ class Run:
     ) -> None:
         """Send N frames of one kind: an array (N, Y, X) of uint8 or uint16, or (N, Y, X, 3) of uint8.
 
-        As N calls of `put`, in a fraction of the time where frames are small: each axis, meta and time_ns is one value
-        for all frames, or a sequence with one for each. No frame of another thread comes between them.
+        As N calls of `put`, with less than half of the processor time where frames are small. Each axis, meta and
+        time_ns is one value for all frames, or a sequence with one for each. No frame of another thread comes between.
 
         Raises as `put` does. The frames before the one that could not be taken were taken: `next` is its number.
         """
@@ -192,7 +192,7 @@ class Run:
         first = self._buffer.put_many(stack, bits, rows)
         self._warn_of_rows(rows, first)
         if rows.error is not None:
-            raise type(rows.error)(f"frame {first + len(rows.rows)}: {rows.error}") from rows.error
+            raise _numbered(rows.error, first + len(rows.rows)) from rows.error
         if self.refused.pending:
             self.refused.raise_pending()
 
@@ -246,7 +246,7 @@ class Run:
             raise ProtocolError(f"reserve_many: count {count!r:.40} must be a number of frames, 1 or more")
         rows = frame_rows(count, axes, axis_values, meta, time_ns, micromanager=self._micromanager)
         if rows.error is not None:
-            raise rows.error
+            raise _numbered(rows.error, self.next + len(rows.rows)) from rows.error
         return self._reserve(shape, dtype, bits, rows)
 
     def _reserve(
@@ -350,6 +350,11 @@ class Run:
         except AcqStreamError as close_error:
             if close_error is not error:
                 error.add_note(f"closing the run {self.name!r} failed too: {close_error}")
+
+
+def _numbered(error: AcqStreamError, number: int) -> AcqStreamError:
+    """An error of arguments with the number of the frame that they are of."""
+    return type(error)(f"frame {number}: {error}")
 
 
 class RunClosing:

@@ -197,7 +197,7 @@ class Dataset:
         keys: a slice or a range of places among `keys`, in order of arrival; or the axes of each frame, in any order.
         A slice is by far the fastest; `levels[0].read` reads by axes. All frames have one shape and dtype; without any
         the array has no frame of the first one's. out: an array of this shape and dtype, C-contiguous, which is filled
-        and returned: memory that is used again saves half of the time.
+        and returned: memory that is used again needs no new pages.
 
         Raises DatasetError for a frame unlike the first of them, or before the first frame, IndexError for a range that
         does not fit, ValueError for an `out` that does not, and as `read_frame`.

@@ -46,8 +46,9 @@ from acqstream.model.axes import COLUMN, POSITION, ROW, TILE_AXES, TIME, AxisVal
 MAX_TIMES = 2**16  # frames whose metadata are read for their times
 _MAX_EMPTY = 8  # places for each frame: of sparser runs no table of all places is made
 _MANY_FRAMES = 16  # fewer are read one by one
-_FEW_FRAMES = 16  # of a dataset with so many times more, each is looked up by itself
-_SMALL_FRAME_BYTES, _LARGE_FRAME_BYTES = 32 * 2**10, 32 * 2**20  # parts of larger ones, and larger ones, by themselves
+_LOOKED_UP = 16  # a read of less than one frame in 16 looks up each; any other one makes a table of all places
+_SMALL_FRAME_BYTES = 32 * 2**10  # of a larger frame only the selected rows are read
+_LARGE_FRAME_BYTES = 32 * 2**20  # larger frames are read one by one
 _TOGETHER_BYTES = 64 * 2**20  # read at once, where some have no frame or only parts are wanted
 _MANY_PLACES, _MOST_PLACES = 4096, 2**28  # of a table of all frames that exist, a byte each
 
@@ -75,7 +76,7 @@ class _RowsByPlace:
     def rows(self, array: FrameArray, ranges: Sequence[range]) -> NDArray[np.int64]:
         """The row of the frame at each position, the last axis fastest; -1 where there is none."""
         n_frames, places = math.prod(map(len, ranges)), math.prod(map(len, array.values.values()))
-        if n_frames * _FEW_FRAMES >= len(self._reader) and places <= max(_MANY_PLACES, _MAX_EMPTY * len(self._reader)):
+        if n_frames * _LOOKED_UP >= len(self._reader) and places <= max(_MANY_PLACES, _MAX_EMPTY * len(self._reader)):
             rows = np.full([len(values) for values in array.values.values()], -1, np.int64)
             at, own = self._places(array)
             rows[at] = own  # ascending: the last one counts

@@ -148,6 +148,18 @@ def test_channel_names_become_numbers_for_micro_manager(daemon: FakeDaemon) -> N
     assert [frame.header.axes["channel"] for frame, _ in daemon.frames.values()] == [1, 0, 0]
 
 
+def test_too_large_metadata_cost_their_frame_and_those_after_it(daemon: FakeDaemon) -> None:
+    metas: list[dict[str, Any]] = [{"a": 1}, {"b": 2}, {"text": "x" * 2**20}, {}]
+    with start(daemon) as run:
+        for first in (0, 2):
+            with pytest.raises(FrameRefused, match="its metadata take") as caught:
+                run.put_many(stack(4), time=range(first, first + 4), meta=metas)
+            assert (caught.value.number, run.next) == (first + 2, first + 2)
+        with pytest.raises(FrameRefused, match="frame 6: its metadata"), run.reserve_many(4, SHAPE, "u2", meta=metas):
+            pytest.fail("the block was entered")
+    assert [frame.header.axes["time"] for frame, _ in daemon.frames.values()] == [0, 1, 2, 3]
+
+
 def test_more_than_the_buffer_holds_waits_for_the_daemon(daemon: FakeDaemon) -> None:
     images = stack(500, (64, 64))  # 4 MB through 1 MB
     with start(daemon) as run:
@@ -210,7 +222,7 @@ def test_places_for_more_than_one_message_are_one_array(daemon: FakeDaemon) -> N
     ("count", "shape", "arguments", "error", "text"),
     [
         (1000, (64, 64), {}, FrameRefused, "buffer_mb"),
-        (3, (300, 500), {"time": [1, 2, 2**31]}, ProtocolError, "time"),
+        (3, (300, 500), {"time": [1, 2, 2**31]}, ProtocolError, "frame 2: axis 'time'"),
         (0, SHAPE, {}, ProtocolError, "count 0 must be"),
         (True, SHAPE, {}, ProtocolError, "count True must be"),
         (2, SHAPE, {"time": [1]}, ProtocolError, "1 values for 2 frames"),

@@ -184,7 +184,7 @@ def test_parts_of_a_level(holed: tuple[Path, NDArray[Any]], part: Any, few: int,
     with pytest.MonkeyPatch.context() as patch, acqstream.open(path) as dataset:
         for module, name, value in [
             *AT_ONCE,
-            (frame_region, "_FEW_FRAMES", few),
+            (frame_region, "_LOOKED_UP", few),
             (frame_region, "_TOGETHER_BYTES", at_once),
         ]:
             patch.setattr(module, name, value)

@@ -32,7 +32,7 @@ Frames = list[tuple[list[int], NDArray[Any] | None]]
 """Rows with their frames (frames, Y, X[, 3]); None where each has to be read by itself."""
 
 
-class _Piece(NamedTuple):
+class _RowSpan(NamedTuple):
     """Rows whose frames lie near one another in a file, in this order, with their numbers; no file: read each alone."""
 
     file: BlockFile | None
@@ -119,7 +119,7 @@ def read_together(
 
 
 def _store(
-    source: FrameSource, piece: _Piece, memory: BlockMemory, target: tuple[NDArray[Any], NDArray[np.intp]]
+    source: FrameSource, piece: _RowSpan, memory: BlockMemory, target: tuple[NDArray[Any], NDArray[np.intp]]
 ) -> None:
     """Read a piece; its frames go to these places of an array."""
     frames, places = target
@@ -149,7 +149,7 @@ def _pieces(
     stacks: NDArray[np.int32],
     *,
     is_cached: bool = False,
-) -> Iterator[_Piece]:
+) -> Iterator[_RowSpan]:
     """Runs of frames that lie near one another, for all rows in turn."""
     sizes = payload_bytes(numbers)
     is_plain = (sizes >= 0) & is_raw(numbers["pixel_compression"])
@@ -159,12 +159,12 @@ def _pieces(
     edges = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(rows)]
     for low, high in pairwise(edges):
         if not is_plain[low]:
-            yield _Piece(None, rows[low:high], numbers[low:high])
+            yield _RowSpan(None, rows[low:high], numbers[low:high])
             continue
         file = _block_file(source, int(rows[low]), is_cached=is_cached)
         for first, last in read_spans(starts[low:high], ends[low:high], PIECE_BYTES, _MAX_GAP_BYTES):
             span = slice(low + first, low + last)
-            yield _Piece(file, rows[span], numbers[span])
+            yield _RowSpan(file, rows[span], numbers[span])
 
 
 def _block_file(source: FrameSource, row: int, *, is_cached: bool) -> BlockFile | None:
@@ -177,7 +177,7 @@ def _block_file(source: FrameSource, row: int, *, is_cached: bool) -> BlockFile 
         return None
 
 
-def _load(piece: _Piece, memory: BlockMemory) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+def _load(piece: _RowSpan, memory: BlockMemory) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
     """Where the frames start in the bytes that were read, their sizes, and these bytes.
 
     They may be fewer than the rows: the file was cut while we read, or cannot be read. The error is raised again by the
@@ -202,7 +202,7 @@ def _load(piece: _Piece, memory: BlockMemory) -> tuple[NDArray[np.int64], NDArra
     return starts[:stop], sizes[:stop], content
 
 
-def _read_piece(piece: _Piece, memory: BlockMemory) -> Frames:
+def _read_piece(piece: _RowSpan, memory: BlockMemory) -> Frames:
     starts, _, content = _load(piece, memory)
     rows, stop = piece.rows.tolist(), len(starts)
     frames: Frames = []
