@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from acqstream.errors import ConfigError, CorruptDataset, DatasetError, StorageError
-from acqstream.formats.ndtiff.folders import VIEW_SUFFIX, container_of, read_records, record_key
+from acqstream.formats.ndtiff.folders import VIEW_SUFFIX, container_of, read_record, read_records, record_key
 from acqstream.integrity.record_check import read_receipt
 from acqstream.log.journal import JOURNAL_NAME
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, DatasetState, read_state
@@ -109,8 +109,12 @@ def _joined(recorded: MirrorResult, dataset: Path, folder: Path, state: DatasetS
         return result
     published = max(result.published, saved.cursor)
     result = replace(result, frames=saved.cursor, published=published)
+    if saved.is_complete and is_held(folder):
+        return result  # its record, with what is said of it, comes after its checkpoint
     if saved.is_complete:
-        return replace(result, state="complete", published=saved.cursor)
+        recorded = read_record(dataset, record_key(dataset, folder)) or recorded
+        whole = replace(result, state="complete", published=saved.cursor, reason=saved.restarted)
+        return recorded if recorded.ended else whole
     if saved.failed:
         return replace(result, state="failed", reason=saved.failed)
     return result

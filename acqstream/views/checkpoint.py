@@ -18,6 +18,7 @@ from acqstream.storage.files.folder_tree import refuse_link
 from acqstream.storage.files.small_file import read_document
 
 CHECKPOINT_NAME = "view.json"
+RESTARTED = "restarted: "
 _MAX_ITEMS = 16_000_000  # a mirror notes each stack that may still grow: a million of them are an honest run
 
 
@@ -38,6 +39,12 @@ class Checkpoint:
     state: Mapping[str, Any]
     failed: str = ""
     is_unsure: bool = False
+
+    @property
+    def restarted(self) -> str:
+        """The report of a restart that frames made necessary, "" without one."""
+        text = self.state.get("restarted")
+        return text if isinstance(text, str) and text.startswith(RESTARTED) else ""
 
     def encode(self) -> bytes:
         fields = {

@@ -41,6 +41,7 @@ from acqstream.views import checkpoint
 from acqstream.views.base import View, ViewSource
 from acqstream.views.checkpoint import (
     CHECKPOINT_NAME,
+    RESTARTED,
     Checkpoint,
     is_complete,
     mark_failed,
@@ -164,7 +165,6 @@ def state_of(container: Path) -> DatasetState | None:
         return None
 
 
-_RESTARTED = "restarted: "
 _CHECKPOINTS = {CHECKPOINT_NAME, CHECKPOINT_NAME + TEMPORARY_SUFFIX}
 
 
@@ -226,7 +226,7 @@ class ViewFolder:
             saved = read_checkpoint(self.path)
             if saved is not None:
                 self._check(saved, reader)
-                self._note_restart(saved)
+                self.restarted = saved.restarted or self.restarted
         except (CorruptDataset, CannotResume) as error:
             fault = str(error)
         self._is_ours = saved is not None and self._is_of_dataset(saved, reader)
@@ -234,7 +234,7 @@ class ViewFolder:
 
     def mark_restart(self, reason: str) -> None:
         """Have the view begin at frame 0 when it is opened next. The next checkpoint has the reason."""
-        self.fault, self.restarted = reason, f"{_RESTARTED}{reason}"
+        self.fault, self.restarted = reason, f"{RESTARTED}{reason}"
 
     def source(self, reader: NDTiffReader) -> ViewSource:
         """Return the source of the view. `read` must have been called."""
@@ -292,12 +292,6 @@ class ViewFolder:
         self.fault = ""
         if saved is not None and saved.is_complete:
             self.restarted = ""
-
-    def _note_restart(self, saved: Checkpoint) -> None:
-        """Take over the report of a restart from an earlier process."""
-        text = saved.state.get("restarted")
-        if isinstance(text, str) and text.startswith(_RESTARTED):
-            self.restarted = text
 
     def _is_of_dataset(self, saved: Checkpoint, reader: NDTiffReader) -> bool:
         if (saved.view, saved.dataset_id) != (self._name, self._dataset_id):

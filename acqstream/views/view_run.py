@@ -31,7 +31,7 @@ from acqstream.model.units import count_text
 from acqstream.model.view_spec import MAX_REASON_CHARACTERS, MirrorResult, MirrorState
 from acqstream.storage.files.disk import Disk, LocalDisk
 from acqstream.views.base import DigestingView, RangeView, RowView, View
-from acqstream.views.checkpoint import view_folder
+from acqstream.views.checkpoint import RESTARTED, view_folder
 from acqstream.views.frame_feed import DiskAllowance, FrameFeed, Waiting
 from acqstream.views.view_folder import Checkpoints, SavedPoint, ViewFolder
 
@@ -441,5 +441,5 @@ class ViewRun:
         if fault:
             self.view.clear()
             self._files.note_cleared(saved)
-        self.reason = f"restarted: {fault}" if fault else self._files.restarted
+        self.reason = f"{RESTARTED}{fault}" if fault else self._files.restarted
         return saved is not None and bool(saved.failed)

@@ -7,6 +7,7 @@ import json
 import logging
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ import pytest
 
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.folders import MAX_RECORDS, read_records, record_key
+from acqstream.mirrors import run_end
 from acqstream.mirrors.run_end import mirror_results
+from acqstream.model.fields import Fields
 from acqstream.model.view_spec import MirrorResult
 from acqstream.storage.files.directory_lock import LOCK_NAME, DirectoryLock
 from acqstream.storage.files.disk import LocalDisk
 from acqstream.views.base import ViewSource
-from acqstream.views.checkpoint import CHECKPOINT_NAME
+from acqstream.views.checkpoint import CHECKPOINT_NAME, read_checkpoint, write_checkpoint
 from acqstream.views.null_view import NullView
 from acqstream.views.view_folder import record_result
 from acqstream.views.view_run import ViewState
@@ -150,6 +153,36 @@ def test_what_no_process_makes_is_unfinished_and_what_one_makes_is_running(cells
     assert [one.state for one in mirror_results(cells)] in (["running"], ["complete"])
     finish(run)
     assert [one.state for one in mirror_results(cells)] == ["complete"]
+
+
+def test_a_complete_mirror_is_told_with_its_record_which_comes_after_its_checkpoint(
+    cells: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask_for(cells, "null")
+    finish(run_of(cells))
+    ended = MirrorResult.of(Fields(record_in(cells)))
+    ended = replace(ended, reason="restarted: of frame 4", warning="not calibrated")
+    waits = replace(ended, state="running", frames=4, reason="of frame 4", warning="")
+    place = cells.with_name("cells.null")
+    record_result(LocalDisk(), cells, place, waits)
+    with DirectoryLock(str(place)):  # its process is about to write the record
+        assert [(one.state, one.frames) for one in mirror_results(cells)] == [("running", 10)]
+    (killed,) = mirror_results(cells)
+    assert (killed.state, killed.frames, killed.reason) == ("complete", 10, "")
+
+    saved = read_checkpoint(place)
+    assert saved is not None
+    write_checkpoint(LocalDisk(), place, replace(saved, state={"restarted": "restarted: of frame 4"}))
+    assert [(one.state, one.reason) for one in mirror_results(cells)] == [("complete", "restarted: of frame 4")]
+
+    def read_then_record(folder: Path) -> object:
+        saved = read_checkpoint(folder)
+        record_result(LocalDisk(), cells, place, ended)
+        return saved
+
+    monkeypatch.setattr(run_end, "read_checkpoint", read_then_record)
+    (result,) = mirror_results(cells)
+    assert replace(result, changed_at=ended.changed_at) == ended
 
 
 def test_a_dataset_of_an_earlier_version_is_told_by_its_checkpoints(cells: Path) -> None:
