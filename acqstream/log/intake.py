@@ -293,6 +293,7 @@ class Intake:
         with self.condition:
             self._has_ended = True
             self._groups.release_outside()
+            self.ring.close()
 
 
 class Slot:

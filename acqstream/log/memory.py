@@ -37,15 +37,18 @@ MIN_FRAMES = 4  # with fewer frames in flight the disk would idle between two of
 class Share:
     """Memory of one acquisition, until `close`. Its pages come with `bring_in`, or at their first use."""
 
-    __slots__ = ("_asked", "_budget", "_is_closed", "length", "memory", "view")
+    __slots__ = ("_asked", "_budget", "length", "memory")
 
     def __init__(self, budget: MemoryBudget, memory: PageMemory) -> None:
         self._budget = budget
         self._asked = 0
-        self._is_closed = False
-        self.memory = memory
-        self.view = memory.view
+        self.memory: PageMemory | None = memory  # None once it was given back
         self.length = len(memory)
+
+    @property
+    def view(self) -> memoryview:
+        """Its bytes, writable; empty once it was given back."""
+        return self.memory.view if self.memory is not None else memoryview(b"")
 
     def bring_in(self, length: int) -> None:
         """Have the pages of its first bytes, up to this length, before frames need them: by a thread of its own."""
@@ -57,14 +60,15 @@ class Share:
 
     def close(self) -> None:
         """Give it back: the system has its pages again once nothing uses `view`."""
-        self._is_closed = True
         self._budget.give_back(self)
+        self.memory = None
 
     def _bring_in(self, start: int, end: int) -> None:
         for at in range(start, end, PRESENT_STEP_BYTES):
-            if self._is_closed:
+            memory = self.memory
+            if memory is None:
                 return
-            self.memory.bring_in(at, min(at + PRESENT_STEP_BYTES, end))
+            memory.bring_in(at, min(at + PRESENT_STEP_BYTES, end))
 
 
 class MemoryBudget:
@@ -115,7 +119,7 @@ class MemoryBudget:
         self._ended.append((weakref.ref(share.view.obj), 0))
 
     def collect(self) -> None:
-        """Free memory of ended acquisitions: their parts refer to each other, and to it."""
+        """Free memory of ended acquisitions that is not free yet: after a failure their parts may refer to it."""
         left = [(memory, tries + 1) for memory, tries in self._ended if memory() is not None and tries < _COLLECTIONS]
         if left:
             gc.collect()
@@ -168,6 +172,10 @@ class Ring:
         self.peak_bytes = 0
         self.beside_bytes = 0
         self.beside_peak_bytes = 0
+
+    def close(self) -> None:
+        """Let the region go, as nothing is allocated any more; spans keep theirs."""
+        self._region = memoryview(b"")
 
     @property
     def used_bytes(self) -> int:

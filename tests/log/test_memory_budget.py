@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 import weakref
+from pathlib import Path
 
 import psutil
 import pytest
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 
 from acqstream.errors import AcquisitionRefused, ConfigError
 from acqstream.log import memory as memory_module
+from acqstream.log.log import Log
 from acqstream.log.memory import ALONE_BYTES, MIN_FRAMES, SHARE_STEP_BYTES, MemoryBudget, Share
+from tests.log.make_frames import frames_of, spec_of
 from tests.waiting import until
 
 MIB = 2**20
@@ -93,14 +96,38 @@ def test_memory_of_ended_acquisitions_is_gone_before_another_one_takes_some() ->
         gc.enable()
 
 
+def test_an_ended_log_lets_its_memory_go_without_a_collection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    collected: list[None] = []
+    monkeypatch.setattr(gc, "collect", lambda: collected.append(None))
+    budget = MemoryBudget(64 * MIB)
+    share = budget.lend()
+    memory = weakref.ref(share.view.obj)
+    with Log(tmp_path / "cells", spec_of(), memory=share.view) as log:
+        for frame in frames_of(5):
+            log.append(frame.header, frame.image)
+    assert log.receipt is not None
+    assert log.receipt.stored == 5
+    assert memory() is not None
+    gc.disable()
+    try:
+        share.close()
+        until(lambda: memory() is None, "its memory is gone")  # a thread may be about to end
+    finally:
+        gc.enable()
+    budget.collect()
+    assert collected == []
+
+
 def test_memory_that_stays_in_use_is_not_collected_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     collected: list[None] = []
     monkeypatch.setattr(gc, "collect", lambda: collected.append(None))
     budget = MemoryBudget(64 * MIB)
     share = budget.lend()
+    parts = Parts(share)
     share.close()
     for _ in range(100):
         budget.collect()
+    assert len(parts.view) == share.length
     assert 0 < len(collected) <= 10
 
 
@@ -136,6 +163,7 @@ def test_shares_never_exceed_the_budget(steps: list[int | None], data: st.DataOb
 
 def present_bytes(share: Share) -> int:
     """Of a memory file: its pages that the system has."""
+    assert share.memory is not None
     assert share.memory.descriptor is not None
     return os.fstat(share.memory.descriptor).st_blocks * 512
 

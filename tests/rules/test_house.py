@@ -37,7 +37,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "frames": (6, 1694),
     "grid": (6, 491),
     "integrity": (12, 3016),
-    "log": (20, 4483),
+    "log": (20, 4492),
     "mirrors": (25, 6668),
     "model": (14, 1801),
     "monitor": (4, 656),
