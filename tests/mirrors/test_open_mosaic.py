@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,16 @@ SCANS: dict[str, Cells] = {
 }
 
 
+def in_memory(scans: Iterable[str]) -> list[Any]:
+    """Each scan with much or with little memory, in turn; with the other one in the deep tier."""
+    found = []
+    for number, scan in enumerate(scans):
+        for memory in ("much", "little"):
+            is_usual = (number % 2 == 0) == (memory == "little")
+            found.append(pytest.param(scan, memory, marks=[] if is_usual else pytest.mark.deep))
+    return found
+
+
 def frames_of(cells: Cells, outer: Sequence[Any] = ({},)) -> list[Frame]:
     return frames_at([{**place, "row": row, "column": column} for place in outer for row, column in cells], TILE)
 
@@ -116,8 +126,7 @@ def check(folder: Path, settings: dict[str, Any], frames: Sequence[Frame], outer
                 right = halved(right, (1, 2, 2))
 
 
-@pytest.mark.parametrize("memory", ["much", "little"])
-@pytest.mark.parametrize("scan", SCANS)
+@pytest.mark.parametrize(("scan", "memory"), in_memory(SCANS))
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_picture_grows_with_the_tiles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, scan: str, memory: str
@@ -169,8 +178,7 @@ TIMES = tuple({"time": time} for time in range(3))
 VARIANTS = ["hsds", "ome-zarr", "ome-zarr raw", "ome-zarr in files"]
 
 
-@pytest.mark.parametrize("memory", ["much", "little"])
-@pytest.mark.parametrize("scan", [name for name in SCANS if name != "ragged" and name != "far"])
+@pytest.mark.parametrize(("scan", "memory"), in_memory(name for name in SCANS if name not in ("ragged", "far")))
 @pytest.mark.parametrize("outer", [({},), TIMES], ids=["one picture", "times"])
 @pytest.mark.parametrize("name", VARIANTS)
 def test_what_is_announced_has_all_its_tiles(
