@@ -22,6 +22,7 @@ _QUICK_BYTES, _QUICK_PAIRS, _QUICK_FRAMES = 1_000_000_000, 1, 50_000
 _QUICK_ROWS = ("ndstorage", "acquire-zarr", "shm", "ipc", "tcp")
 _ROLES, _READER = ("daemon", "producer"), ("reader",)
 _MAX_COLUMNS = 9
+_FULL_FRAME = (2048, 2048)
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
@@ -83,6 +84,8 @@ def bench(
         print(
             "Short runs flatter writers that buffer: the page cache takes the first gigabytes at the speed of memory."
         )
+    if last := last_line(report):
+        print(last)
 
 
 def _benchmark(
@@ -141,6 +144,21 @@ def print_bench_report(report: BenchReport, payload_bytes: int) -> None:
         _print_situation(situation)
     for table in report.tables:
         _print_table(table)
+
+
+def last_line(report: BenchReport) -> str:
+    """The rate of full frames here, by the best way of sending them; "" if none was measured."""
+    from acqstream.bench.measurement import LIMIT
+
+    rates = [
+        row.frames_per_s
+        for situation in report.situations
+        if situation.shape[:2] == _FULL_FRAME and not situation.title
+        for row in situation.rows
+        if row.frames_per_s is not None and row.name not in (LIMIT, *situation.peers)
+    ]
+    height, width = _FULL_FRAME
+    return f"{height} x {width} at up to {max(rates):,.0f} frames a second here" if rates else ""
 
 
 def _print_situation(situation: SituationReport) -> None:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from acqstream.cli.output import print_json, progress_bar
+from acqstream.cli.output import print_json, print_made, progress_bar
 from acqstream.errors import ConfigError
-from acqstream.model.units import size_text
+from acqstream.model.units import shell_word
 
 if TYPE_CHECKING:
     from acqstream.export.exporter import ExportReport, Kind
 
 _KINDS = ("hdf5", "ome-tiff", "tiff", "table")
+_PROGRAMS = {  # what shows a file here; the packages are those that wrote it
+    ".h5": "import h5py, sys; h5py.File(sys.argv[1]).visititems(lambda name, item: print(name, item))",
+    ".tif": "import sys, tifffile; print(*tifffile.TiffFile(sys.argv[1]).series, sep=chr(10))",
+    ".parquet": "import pyarrow.parquet, sys; print(pyarrow.parquet.read_table(sys.argv[1]))",
+    ".csv": "import sys; print(open(sys.argv[1]).read(1000))",
+}
 
 
 def export(
@@ -90,7 +97,6 @@ def _is_separate(tiles: str) -> bool:
 
 def _print_report(report: ExportReport) -> None:
     shape = ", ".join(f"{name} {size}" for name, size in zip(report.axes, report.shape, strict=True))
-    print(f"{report.path}: complete, {size_text(report.size_bytes)}")
     print(f"shape   {shape}, {report.dtype}")
     if report.images > 1:
         print(f"images  {report.images:,}")
@@ -100,3 +106,16 @@ def _print_report(report: ExportReport) -> None:
         print(f"missing {report.missing:,}: {'without a row' if report.kind == 'table' else 'read as 0'}")
     for note in report.notes:
         print(f"note: {note}")
+    print_made(Path(report.path), report.size_bytes, _opening_command(report))
+
+
+def _opening_command(report: ExportReport) -> str:
+    """What opens the file: napari where it has a window and reads the format, else Python, which prints what it has."""
+    from acqstream.cli.view import why_no_window
+
+    suffix = {"hdf5": ".h5", "table": ".csv"}.get(report.kind, ".tif")
+    if suffix == ".tif" and not why_no_window():
+        return "napari"
+    if report.path.endswith(".parquet"):
+        suffix = ".parquet"
+    return f'{shell_word(sys.executable)} -c "{_PROGRAMS[suffix]}"'

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from acqstream.cli.info import disk_bytes
-from acqstream.cli.output import ExitCode, print_json, progress_bar
+from acqstream.cli.output import ExitCode, print_json, print_made, progress_bar
 from acqstream.errors import ConfigError, DatasetLocked
-from acqstream.model.units import count_text, shell_word, size_text
+from acqstream.model.units import count_text
 from acqstream.model.view_spec import LOG_VIEW_KINDS, ViewSpec
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
     from acqstream.formats.chunk_format import ChunkFormat
     from acqstream.mirrors.comparison import Comparison
     from acqstream.mirrors.task_runner import TaskRunner
@@ -263,9 +265,13 @@ def _compare(run: ViewRun, runner: TaskRunner | None) -> Comparison:
             run.path,
             run.folder,
             run.progress().cursor,
-            lambda done, total: bar.update(task, completed=done, total=total),
+            partial(_show, bar, task),
             runner,
         )
+
+
+def _show(bar: Progress, task: TaskID, done: int, total: int) -> None:
+    bar.update(task, completed=done, total=total)
 
 
 def _print_result(run: ViewRun, compared: Comparison | None) -> None:
@@ -279,13 +285,18 @@ def _print_result(run: ViewRun, compared: Comparison | None) -> None:
     width = max(map(len, ("stored_chunks", *lines))) + 1
     for name, value in lines.items():
         print(f"{name:<{width}}{value}")
-    if (made := lines.get("container")) is not None:
-        print(f"{'size':<{width}}{size_text(disk_bytes(Path(str(made))))}")
-        print(f"{'open':<{width}}acqstream view {shell_word(str(made))}")
     if compared is not None and compared.reason:
         print(f"not compared: {compared.reason}")
     elif compared is not None:
         print(f"{'compared':<{width}}{count_text(compared.frames, 'frame')} with the mirror: {compared.text}")
+    if (made := lines.get("container")) is not None:
+        _print_made(Path(str(made)))
+    elif levels := [run.path / name for name in lines if (run.path / name).is_dir()]:  # of a pyramid
+        print_made(run.path, sum(map(disk_bytes, levels)), "acqstream view")
+
+
+def _print_made(container: Path) -> None:
+    print_made(container, disk_bytes(container), "acqstream view")
 
 
 def mirror_array(
@@ -327,10 +338,7 @@ def mirror_array(
     budget = Budget.of(memory_mb)
     with progress_bar() as bar:
         task = bar.add_task(f"{path.name} to {target.name}", total=None)
-
-        def show(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
+        show = partial(_show, bar, task)
         copied = copy_array(
             path, source_format, target, container, settings, budget=budget, is_remade=rebuild, on_progress=show
         )
@@ -357,6 +365,7 @@ def mirror_array(
         elif check:
             text = f"{n_different} DIFFERENT" if n_different else "all equal"
             print(f"compared {count_text(n_planes, 'plane')} with the source: {text}")
+        _print_made(container)
     if n_different:
         raise typer.Exit(ExitCode.INCOMPLETE)
 

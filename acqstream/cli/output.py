@@ -29,6 +29,7 @@ from acqstream.errors import (
     WaitTimeout,
 )
 from acqstream.model.daemon_note import STARTING
+from acqstream.model.units import shell_word, size_text
 from acqstream.storage.patient_output import PatientOutput, never_wait_for_output
 
 if TYPE_CHECKING:
@@ -42,6 +43,12 @@ _PIPE_COLUMNS = 160  # a table in a file or pipe is not folded to 80 columns
 def print_json(document: object) -> None:
     """One JSON document on stdout, in ASCII; dataclasses become objects, paths strings."""
     print(json.dumps(document, indent=2, ensure_ascii=True, default=_plain))
+
+
+def print_made(path: Path, size_bytes: int, command: str) -> None:
+    """The last lines of a verb: what it made, how large that is, and a command that opens it, from any folder."""
+    print(f"made {path}, {size_text(size_bytes)}")
+    print(f"open {command} {shell_word(str(path.absolute()))}")
 
 
 def _plain(value: object) -> object:

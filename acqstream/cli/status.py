@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import io
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from acqstream.cli.endpoint import DataOption, EndpointOption, endpoint_for
-from acqstream.cli.output import print_json
+from acqstream.cli.output import console, error_line, print_json
+from acqstream.errors import DaemonUnavailable
 from acqstream.model.units import count_text, duration_text, rate_text, size_text
 
 if TYPE_CHECKING:
     from acqstream.model.status import AcquisitionStatus, DaemonStatus, LoadStatus
 
 COLUMNS = 80
+WATCH_S = 1.0  # between two looks
 _INDENT = " " * 7  # of folded lines
 
 
@@ -22,6 +30,7 @@ def status(
     endpoint: EndpointOption = None,
     data: DataOption = None,
     timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait for an answer.")] = 3.0,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again each second, until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Show what a daemon is doing.
@@ -30,11 +39,39 @@ def status(
     """
     from acqstream.client.daemon_requests import fetch_status
 
-    answer = fetch_status(endpoint_for(endpoint, data), timeout_s=timeout_s)
-    if as_json:
-        print_json(answer.as_dict())
-    else:
-        _print_daemon(answer)
+    def show() -> None:
+        answer = fetch_status(endpoint_for(endpoint, data), timeout_s=timeout_s)
+        if as_json:
+            print_json(answer.as_dict())
+        else:
+            _print_daemon(answer)
+
+    show()
+    try:
+        while watch:
+            sys.stdout.flush()
+            time.sleep(WATCH_S)
+            _show_again(show)
+    except KeyboardInterrupt:
+        return
+
+
+def _show_again(show: Callable[[], None]) -> None:
+    """Print a later status: on a terminal in the place of the last one, else after it. The daemon may be restarting."""
+    is_terminal = sys.stdout.isatty()
+    with redirect_stdout(io.StringIO()) as shown:
+        try:
+            show()
+        except DaemonUnavailable as error:
+            print(error_line(error), file=shown if is_terminal else sys.stderr)
+    lines = shown.getvalue().splitlines()
+    if is_terminal:
+        n_fitting = shutil.get_terminal_size().lines - 1
+        lines = lines if len(lines) <= n_fitting else [*lines[: n_fitting - 1], "..."]
+        console().clear()
+    elif lines:
+        lines.insert(0, "")
+    print("".join(f"{line}\n" for line in lines), end="")
 
 
 def _print_daemon(answer: DaemonStatus) -> None:

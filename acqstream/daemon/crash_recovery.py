@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
+import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError, ConfigError, CorruptDataset, FileMissing, StorageError
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION, read_record, record_key
 from acqstream.formats.ndtiff.index_entries import INDEX_NAME
@@ -24,13 +24,40 @@ from acqstream.storage.files.disk import LocalDisk
 from acqstream.storage.platform import FILES
 from acqstream.views.checkpoint import is_complete, read_checkpoint
 from acqstream.views.pyramid_levels import level_folders
-from acqstream.views.view_folder import record_result
+from acqstream.views.view_folder import record_result, recorded_path
 
 logger = logging.getLogger("acqstream.recovery")
 
 GROWTH_WATCH_S = 1.5  # longer than the interval of commits on a slow disk
-_View = tuple[Path, str, Path]
-"""The dataset's folder, the view's name, and its own folder."""
+
+
+class EarlierRuns(NamedTuple):
+    """What earlier daemons left in a data directory, in order of names.
+
+    crashed: in writing, half created, or unreadable; viewed: whose request has views, complete or not.
+    """
+
+    crashed: list[Path]
+    viewed: list[Path]
+
+
+def earlier_runs(folders: Iterable[Path]) -> EarlierRuns:
+    """Read the state of each dataset among `folders` once. Raises nothing: `recover_all` reports what is wrong."""
+    found = EarlierRuns([], [])
+    for folder in folders:
+        try:
+            state = read_state(str(folder))
+        except FileMissing:
+            if os.path.lexists(folder / journal.JOURNAL_NAME):  # else a mirror, or a folder of another program
+                found.crashed.append(folder)
+        except Exception:  # noqa: BLE001 - one dataset must not keep the daemon from starting
+            found.crashed.append(folder)
+        else:
+            if state.state.writing:
+                found.crashed.append(folder)
+            if state.request.get("mirrors"):
+                found.viewed.append(folder)
+    return found
 
 
 def recover_all(folders: Iterable[Path]) -> list[RecoveryReport]:
@@ -40,7 +67,7 @@ def recover_all(folders: Iterable[Path]) -> list[RecoveryReport]:
     """
     reports = []
     for folder in folders:
-        if not (folder / STATE_NAME).is_file():
+        if not os.path.lexists(folder / STATE_NAME):
             _remove_unstarted(folder)
             continue
         try:
@@ -106,61 +133,65 @@ def _remove_unstarted(folder: Path) -> None:
     logger.warning("removed %s: its writer died while creating it, it had no frames", folder)
 
 
-def resume_views(process: ViewProcess, folders: Iterable[Path]) -> None:
-    """Have every requested view made that is not complete, of the datasets in these folders.
+def unfinished_views(folders: Iterable[Path]) -> Iterator[tuple[Path, ViewSpec]]:
+    """Yield every requested view that is to be made, with its dataset, of the datasets in these folders.
 
-    Levels without a checkpoint are left alone: most likely the dataset is a copy, and they are complete.
+    A view that had ended and was removed stays removed. Levels without a checkpoint are left alone: most likely the
+    dataset is a copy, and they are complete. Records views whose daemon died before it could.
     """
-    if process.unavailable_reason:
-        return
-    complete: list[_View] = []
     for folder in folders:
         try:
             state = read_state(str(folder))
+            specs = state.views
         except FileMissing:
             continue
         except (CorruptDataset, StorageError) as error:
             logger.warning("cannot resume views of %s: %s", folder, error)
             continue
-        try:
-            specs = state.views
         except ValueError as error:
             logger.warning("cannot resume views of %s: invalid request: %s", folder, error)
             continue
         for spec in specs:
-            _resume(process, folder, state, spec, complete)
-    if complete:  # in a thread: there may be thousands, and each is forced to the disk
-        threading.Thread(target=_record_complete, args=(complete,), name="record-views", daemon=True).start()
+            if _is_unfinished(folder, state, spec):
+                logger.info("resuming view %s of %s", spec.name, folder)
+                yield folder, spec
 
 
-def _resume(process: ViewProcess, folder: Path, state: DatasetState, spec: ViewSpec, complete: list[_View]) -> None:
-    """Resume one view, or add it to those that are complete."""
+def _is_unfinished(folder: Path, state: DatasetState, spec: ViewSpec) -> bool:
     try:
         own_folder = folder_of(folder, spec)
     except ConfigError as error:
         logger.warning("cannot resume view %s of %s: %s", spec.name, folder, error)
-        return
+        return False
+    recorded = read_record(folder, record_key(folder, own_folder))
+    if recorded is not None and _is_removed(folder, own_folder, recorded):
+        return False
     if spec.is_pyramid and level_folders(folder) and not own_folder.exists():
         logger.warning("%s was renamed or copied without %s.pyramid: its levels are left as they are", folder, folder)
-    elif not is_complete(own_folder, state.dataset_id):
-        logger.info("resuming view %s of %s", spec.name, folder)
-        process.add(str(folder), spec)
-    else:
-        complete.append((folder, spec.name, own_folder))
+        return False
+    if not is_complete(own_folder, state.dataset_id):
+        return True
+    if recorded is None or not recorded.complete:
+        _record_complete(folder, spec.name, own_folder)
+    return False
 
 
-def _record_complete(views: Iterable[_View]) -> None:
-    """Record views whose daemon died between their last checkpoint and the record in the dataset's folder."""
-    for folder, name, own_folder in views:
-        recorded = read_record(folder, record_key(folder, own_folder))
-        if recorded is not None and recorded.complete:
-            continue
-        try:
-            with DirectoryLock(str(own_folder)):
-                saved = read_checkpoint(own_folder)
-                if saved is not None and saved.is_complete:
-                    count = saved.cursor
-                    result = MirrorResult(name=name, state="complete", frames=count, published=count)
-                    record_result(LocalDisk(), folder, own_folder, result)
-        except AcqStreamError as error:
-            logger.warning("cannot record that view %s of %s is complete: %s", name, folder, error)
+def _is_removed(folder: Path, own_folder: Path, recorded: MirrorResult) -> bool:
+    """Return whether a view ended, and its files or its notes are gone since."""
+    if recorded.state in ("running", "unfinished"):  # unfinished: its record is damaged
+        return False
+    is_made = recorded.frames == 0 or os.path.lexists(folder / recorded_path(folder, own_folder))
+    return not (is_made and os.path.lexists(own_folder))
+
+
+def _record_complete(folder: Path, name: str, own_folder: Path) -> None:
+    """Record a view whose daemon died between its last checkpoint and the record in the dataset's folder."""
+    try:
+        with DirectoryLock(str(own_folder)):
+            saved = read_checkpoint(own_folder)
+            if saved is not None and saved.is_complete:
+                count = saved.cursor
+                result = MirrorResult(name=name, state="complete", frames=count, published=count)
+                record_result(LocalDisk(), folder, own_folder, result)
+    except AcqStreamError as error:
+        logger.warning("cannot record that view %s of %s is complete: %s", name, folder, error)

@@ -25,7 +25,7 @@ from acqstream.daemon.announcer import Announcer
 from acqstream.daemon.child_process import WEB_END_S, notifier_process, web_process
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.connection_guard import ConnectionGuard
-from acqstream.daemon.crash_recovery import growing_datasets, recover_all, resume_views
+from acqstream.daemon.crash_recovery import earlier_runs, growing_datasets, recover_all, unfinished_views
 from acqstream.daemon.data_directory import DataDirectory, boot_id
 from acqstream.daemon.endpoints import SHUTDOWN_SUFFIX, Endpoints
 from acqstream.daemon.reception import MessageReceiver, Reception
@@ -67,8 +67,9 @@ class Server:
             undo.callback(self.directory.close)
             self._service = Service()
             undo.callback(self._service.close)
-            growing = set() if self.directory.is_predecessor_dead else growing_datasets(self.directory.folders())
-            recover_all(self._service.starting(one for one in self.directory.folders() if one not in growing))
+            earlier = earlier_runs(self._service.starting(self.directory.folders()))
+            growing = set() if self.directory.is_predecessor_dead else growing_datasets(earlier.crashed)
+            recover_all(self._service.starting(one for one in earlier.crashed if one not in growing))
             on_recovered()
             self.endpoints = Endpoints(config)
             undo.callback(self.endpoints.close)
@@ -81,7 +82,7 @@ class Server:
             self._resources.space.start()
             undo.callback(self._resources.load.close)
             self._resources.load.start()
-            resume_views(self._resources.views, self.directory.folders())
+            self._resources.views.resume(unfinished_views(earlier.viewed))
             self._web = web_process(config, self.endpoints.all)
             self._wire(config)
             log_path = "" if log is None else str(log.absolute())

@@ -10,8 +10,10 @@ from __future__ import annotations
 import itertools
 import logging
 import sys
+import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from acqstream.daemon.child_process import ChildSupervisor, InvalidReport, WorkerProcess, exit_text, replaced_hint
@@ -60,6 +62,9 @@ class ViewProcess:
             "view process", lambda: WorkerProcess(command), first_pause_s=FIRST_PAUSE_S, max_pause_s=MAX_PAUSE_S
         )
         self._jobs: dict[int, ViewJob] = {}
+        self._newest: dict[tuple[str, str], ViewJob] = {}  # of `_jobs`, by dataset and name of the view
+        self._search: threading.Thread | None = None  # for what earlier daemons left
+        self._left_over: deque[tuple[str, ViewSpec]] = deque()  # what it found, for the loop
         self._ended: deque[ViewJob] = deque(maxlen=MAX_ENDED_KEPT)
         self._numbers = itertools.count(1)
         self._idle_since_s = 0.0
@@ -76,8 +81,9 @@ class ViewProcess:
 
     @property
     def is_busy(self) -> bool:
-        """True while a view is not complete, also one that waits for space or for its process."""
-        return bool(self._jobs)
+        """True while a view is not complete, also one that waits for space or for its process, or may be found."""
+        is_searching = self._search is not None and self._search.is_alive()  # first: what it found comes before its end
+        return is_searching or bool(self._left_over or self._jobs)
 
     @property
     def _worker(self) -> WorkerProcess | None:
@@ -98,19 +104,38 @@ class ViewProcess:
         lent: ProducerMemory | None = None,
     ) -> ViewJob:
         """Have a view made of the dataset in folder `path`; the other arguments are those of ViewJob."""
-        for earlier in list(self._jobs.values()):
-            if (earlier.path, earlier.spec.name) == (path, spec.name):
-                del self._jobs[earlier.number]
-                if self._worker is not None:
-                    self._worker.order({"t": "drop", "id": earlier.number})
+        earlier = self._newest.get((path, spec.name))
+        if earlier is not None:
+            del self._jobs[earlier.number]
+            if self._worker is not None:
+                self._worker.order({"t": "drop", "id": earlier.number})
         job = ViewJob(next(self._numbers), path, spec, table, memory, lent=lent)
-        self._jobs[job.number] = job
+        self._jobs[job.number] = self._newest[path, spec.name] = job
         if self._fault:
             job.fail(self._fault)
             self._forget(job)
         elif self._worker is not None:
             self._orders.make_view(self._worker, job)
         return job
+
+    def resume(self, unfinished: Iterable[tuple[Path, ViewSpec]]) -> None:
+        """Have views made that an earlier daemon left, once. `unfinished` may read the disk: a thread iterates it."""
+        if not self.unavailable_reason:
+            self._search = threading.Thread(target=self._find, args=(unfinished,), name="unfinished-views", daemon=True)
+            self._search.start()
+
+    def _find(self, unfinished: Iterable[tuple[Path, ViewSpec]]) -> None:
+        for folder, spec in unfinished:
+            if self._is_stopped:
+                return
+            self._left_over.append((str(folder), spec))
+
+    def _add_left_over(self) -> None:
+        """Add the views that were found, except those of acquisitions that were resumed meanwhile."""
+        while self._left_over and not self._is_stopped:
+            path, spec = self._left_over.popleft()
+            if (path, spec.name) not in self._newest:
+                self.add(path, spec)
 
     def lend(self, job: ViewJob, memory: ProducerMemory | None) -> None:
         """Tell the worker that frames of this view's log will arrive in the producer's memory."""
@@ -124,6 +149,7 @@ class ViewProcess:
         if now_s - self._turn_at_s < _TURN_S:
             return
         self._turn_at_s = now_s
+        self._add_left_over()
         if self._fault:
             if self._worker is not None and self._worker.poll() is not None:
                 self._child.release()
@@ -226,7 +252,7 @@ class ViewProcess:
             self._forget(job)
 
     def _forget(self, job: ViewJob) -> None:
-        del self._jobs[job.number]
+        del self._jobs[job.number], self._newest[job.path, job.spec.name]
         job.forget_memory()
         self._ended.append(job)
 

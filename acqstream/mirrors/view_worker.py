@@ -179,9 +179,10 @@ class ViewWorker:
         self._connection = connection
         self._send_lock = threading.Lock()
         self._due: DueQueue[WorkerJob] = DueQueue()
-        self._lock = threading.Lock()  # for the two collections below
+        self._lock = threading.Lock()  # for the jobs below
         self._jobs: dict[int, WorkerJob] = {}
         self._queued: deque[WorkerJob] = deque()  # not started yet
+        self._catching_up = 0  # jobs that were queued, and have started and not ended
         self._is_stopping = False
         self._board: memoryview | None = None
         self._allowance = DiskAllowance(lambda: not self._may_read())
@@ -268,13 +269,14 @@ class ViewWorker:
             return True
         with self._lock:
             del self._jobs[job.number]
+            self._catching_up -= not job.is_live
             self._admit()
         return True
 
     def _admit(self) -> None:
         """Start queued jobs, up to MAX_CATCHING_UP at once."""
-        catching_up = sum(not job.is_live for job in self._jobs.values()) - len(self._queued)
-        for _ in range(min(len(self._queued), MAX_CATCHING_UP - catching_up)):
+        while self._queued and self._catching_up < MAX_CATCHING_UP:
+            self._catching_up += 1
             self._due.push(self._queued.popleft(), 0.0)
 
     def _step(self, job: WorkerJob) -> float | None:

@@ -29,7 +29,7 @@ from acqstream.bench.measurement import (
     measured_row,
     row_report,
 )
-from acqstream.cli.bench import print_bench_report
+from acqstream.cli.bench import last_line, print_bench_report
 from acqstream.cli.main import main
 from acqstream.cli.output import ExitCode
 
@@ -105,6 +105,22 @@ def test_table(benchmark: Benchmark, capsys: pytest.CaptureFixture[str]) -> None
         "300 / 200",
     ):
         assert text in out
+
+
+def test_the_last_line_is_the_rate_of_full_frames(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    peer, slow, fast = (
+        row_report(name, [measurement(s)]) for name, s in (("ndstorage", 0.1), ("tcp", 2.0), ("shm", 0.25))
+    )
+    full = replace(REPORT.situations[0], rows=(row_report(LIMIT, [measurement(0.01)]), peer, slow, fast))
+    small = replace(full, shape=(64, 64), rows=(row_report("shm", [measurement(0.01)]),))
+    benchmark = Benchmark(replace(REPORT, situations=(full, small)))
+    monkeypatch.setattr("acqstream.bench.comparison.run_benchmark", benchmark)
+    assert run("--quick") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "2048 x 2048 at up to 400 frames a second here"
+    for report in (replace(REPORT, situations=(small,)), replace(REPORT, situations=(replace(full, rows=(peer,)),))):
+        assert last_line(report) == ""
 
 
 def test_reading(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 import tifffile
 
 from acqstream.cli.main import main
+from acqstream.model.units import shell_word
 from tests.export.sample_exports import write_cells
 
 
@@ -29,11 +31,43 @@ def test_a_report_for_people(cells: Path, capsys: pytest.CaptureFixture[str]) ->
     captured = capsys.readouterr()
     assert captured.err == ""
     size = cells.with_name("cells.ome.tif").stat().st_size
-    assert captured.out.splitlines() == [
-        f"{cells}.ome.tif: complete, {size / 1000:.0f} kB",
+    lines = captured.out.splitlines()
+    assert lines[:-1] == [
         "shape   time 3, channel 2, z 4, y 40, x 70, uint16",
         "missing 1: read as 0",
+        f"made {cells}.ome.tif, {size / 1000:.0f} kB",
     ]
+    assert lines[-1].startswith("open ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "words"),
+    [
+        ("ome-tiff", "o's one.ome.tif", "40x70"),
+        ("tiff", "two.tiff", "40x70"),
+        ("hdf5", "three.h5", "shape ("),
+        ("table", "four.csv", "time"),
+        ("table", "five.parquet", "time"),
+    ],
+)
+def test_the_last_line_opens_the_file(
+    cells: Path, kind: str, name: str, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in {"hdf5": ["h5py"], "table": ["pyarrow"] if "parquet" in name else []}.get(kind, []):
+        pytest.importorskip(package)
+    monkeypatch.setattr("acqstream.cli.view.why_no_window", lambda: "no screen")
+    monkeypatch.chdir(cells.parent)
+    assert run("cells", name, "--to", kind) == 0
+    made, command = capsys.readouterr().out.splitlines()[-2:]
+    assert made.startswith((f"made {cells.with_name(name)}, ", f"made {name}, "))
+    line, place = command.removeprefix("open "), cells.with_name("elsewhere")
+    place.mkdir()
+    ended = subprocess.run(line, shell=True, cwd=place, capture_output=True, text=True, check=True)
+    assert words in ended.stdout
+    if kind.endswith("tiff"):
+        monkeypatch.setattr("acqstream.cli.view.why_no_window", lambda: "")
+        assert run("cells", name, "--to", kind, "--overwrite") == 0
+        assert capsys.readouterr().out.splitlines()[-1] == f"open napari {shell_word(str(cells.with_name(name)))}"
 
 
 def test_references_are_reported(cells: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -122,6 +123,39 @@ def test_status_shows_the_daemon(daemon: Daemon) -> None:
     assert answer["memory_budget_bytes"] > 0
     assert answer["free_bytes"] > 0
     assert verb("status", "--endpoint", daemon.endpoint).stdout.startswith("acqstream ")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no pseudo terminals")
+def test_a_watch_stays_in_place_on_a_terminal_until_ctrl_c(daemon: Daemon) -> None:
+    import pty
+
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "acqstream", "status", "--watch", "--endpoint", daemon.endpoint]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=theirs, env=environment) as process:
+        os.close(theirs)
+        shown = b""
+        waited = FreeSeconds()
+        while shown.count(b"\x1b[2J") < 2:
+            shown += os.read(ours, 2**16)
+            assert waited.passed() < START_S
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 0
+    os.close(ours)
+    screens = shown.decode().split("\x1b[2J")
+    assert all("acqstream " in screen for screen in screens[:2])
+    assert "Traceback" not in shown.decode()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes end otherwise")
+def test_a_watch_ends_quietly_with_its_reader(daemon: Daemon) -> None:
+    command = [sys.executable, "-m", "acqstream", "status", "--watch", "--endpoint", daemon.endpoint]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("acqstream ")
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
 
 
 def test_a_second_daemon_is_refused(daemon: Daemon, tmp_path: Path) -> None:

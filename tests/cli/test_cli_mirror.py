@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import acqstream
+from acqstream.cli.info import disk_bytes
 from acqstream.cli.main import main
 from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.model.acquisition_spec import TileSpec
+from acqstream.model.units import shell_word, size_text
 from acqstream.storage.files.directory_lock import DirectoryLock
 from tests.log.make_frames import frame_of, write_log
 from tests.views.view_sums import sums_of
@@ -240,3 +245,38 @@ def test_tiles_become_images_on_request(tmp_path: Path, capsys: pytest.CaptureFi
     assert "stitched" in capsys.readouterr().err
     assert run(str(tmp_path / "slide.n5"), "--to", "wkw", "--tiles", "separate") == 2
     assert "as it is stored" in capsys.readouterr().err
+
+
+def opened(out: str, folder: Path) -> str:
+    """What the last line of a verb prints, run in `folder`."""
+    made, command = out.splitlines()[-2:]
+    assert made.startswith("made ")
+    line = command.removeprefix("open ").replace("acqstream", f"{shell_word(sys.executable)} -m acqstream", 1)
+    folder.mkdir(exist_ok=True)
+    no_screen = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY")}
+    ended = subprocess.run(line, shell=True, cwd=folder, env=no_screen, capture_output=True, text=True, check=True)
+    return ended.stdout.strip()
+
+
+def test_a_mirror_ends_with_its_size_and_a_line_that_opens_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "-o's $HOME" if os.name != "nt" else "o's 100% & co"
+    (tmp_path / "data").mkdir()
+    write_log(tmp_path / "data" / name, [frame_of(n) for n in range(3)], name=name)
+    monkeypatch.chdir(tmp_path / "data")
+    for source, kind, made in ((name, "n5", f"{name}.n5"), (f"{name}.n5", "wkw", f"{name}.wkw")):
+        assert run("--to", kind, "--", source) == 0
+        out = capsys.readouterr().out
+        size = size_text(disk_bytes(tmp_path / "data" / made))
+        assert out.splitlines()[-2].endswith(f"{made}, {size}")
+        picture = Path(opened(out, tmp_path / "elsewhere"))
+        assert picture.read_bytes()[:4] == b"\x89PNG"
+        picture.unlink()
+
+
+def test_levels_end_with_the_dataset_that_has_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = Path(shutil.copytree(GOLDEN / "java_pyramid_u16" / "data", tmp_path / "data"))
+    assert run(str(data), "--to", "pyramid", "--rebuild") == 0
+    size = size_text(sum(disk_bytes(level) for level in data.glob("Downsampled_x*")))
+    assert capsys.readouterr().out.splitlines()[-2:] == [f"made {data}, {size}", f"open acqstream view {data}"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from acqstream.cli.main import main
+from acqstream.errors import DaemonUnavailable
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import AcquisitionStatus, DaemonStatus, LoadStatus, UnfinishedViewStatus, ViewProcessStatus
 
@@ -148,6 +150,73 @@ def test_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
     printed = json.loads(capsys.readouterr().out)
     assert printed["acquisitions"][0]["durable"] == 1000
     assert printed["views"]["mirrors"][0]["mirror"] == "null"
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[DaemonStatus | Exception]:
+    """The answers to `status --watch`, in order; then comes Ctrl-C."""
+    answers: list[DaemonStatus | Exception] = []
+
+    def fetch(endpoint: str | None, *, timeout_s: float) -> DaemonStatus:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def pause(wait_s: float) -> None:
+        if not answers:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("acqstream.client.daemon_requests.fetch_status", fetch)
+    monkeypatch.setattr("acqstream.cli.status.time.sleep", pause)
+    return answers
+
+
+GONE = DaemonUnavailable("no daemon answers at tcp://127.0.0.1:5271")
+
+
+def watch(*options: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["status", "--watch", *options])
+    return int(end.value.code or 0)
+
+
+def test_a_watch_without_a_terminal_prints_one_status_a_time(
+    looks: list[DaemonStatus | Exception], capsys: pytest.CaptureFixture[str]
+) -> None:
+    looks += [daemon(RUNNING), GONE, daemon(replace(RUNNING, received=1300))]
+    assert watch() == 0
+    captured = capsys.readouterr()
+    first, second = captured.out.split("\n\nacqstream 0.1.0 at")
+    assert ("received 1,200" in first, "received 1,300" in second) == (True, True)
+    assert "\x1b" not in captured.out
+    assert captured.err.startswith("acqstream: no daemon answers")
+    looks += [daemon(), daemon()]
+    assert watch("--json") == 0
+    assert capsys.readouterr().out.count('"uptime_s": 75.0') == 2
+
+
+def test_a_watch_on_a_terminal_stays_in_place_and_fits(
+    looks: list[DaemonStatus | Exception], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((80, 10)))
+    monkeypatch.setenv("TERM", "xterm")
+    looks += [daemon(RUNNING), daemon(*[RUNNING] * 9), GONE]
+    assert watch() == 0
+    out = capsys.readouterr().out
+    _, long, gone = out.split("\x1b[2J")
+    assert len(long.splitlines()) == 9
+    assert long.splitlines()[-1].startswith("...")
+    assert "acqstream: no daemon answers" in gone
+    assert all(cell_len(line) <= 80 for line in long.splitlines())
+
+
+def test_a_watch_of_nothing_ends_as_a_status_does(
+    looks: list[DaemonStatus | Exception], capsys: pytest.CaptureFixture[str]
+) -> None:
+    looks.append(GONE)
+    assert watch() == 69
 
 
 def test_no_daemon(capsys: pytest.CaptureFixture[str]) -> None:

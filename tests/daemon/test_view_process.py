@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ import psutil
 import pytest
 
 from acqstream.daemon import view_process
-from acqstream.daemon.crash_recovery import resume_views
+from acqstream.daemon.crash_recovery import unfinished_views
 from acqstream.daemon.view_job import ViewJob
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.grid.kernels import kernels_name
@@ -300,14 +301,68 @@ def test_views_of_an_earlier_daemon_go_on(tmp_path: Path) -> None:
     with process_of() as process:
         job = process.add(str(tmp_path / "done"), ViewSpec("null"))
         drive(process, lambda: job.is_ended, "one view is complete")
-        resume_views(process, sorted(tmp_path.iterdir()))
-        assert [one.path for one in process.status().mirrors] == [str(tmp_path / "begun")]
+        begun = (tmp_path / "begun", ViewSpec("null"))
+        assert list(unfinished_views(sorted(tmp_path.iterdir()))) == [begun]
         (tmp_path / "done.null" / CHECKPOINT_NAME).write_text("{")
-        resume_views(process, sorted(tmp_path.iterdir()))
-        assert {one.path for one in process.status().mirrors} == {
-            str(tmp_path / "begun"),
-            str(tmp_path / "done"),
-        }
+        both = list(unfinished_views(sorted(tmp_path.iterdir())))
+        assert both == [begun, (tmp_path / "done", ViewSpec("null"))]
+        process.resume(both)
+        drive(process, lambda: not process.is_busy, "both are made")
+    assert state_of(tmp_path / "begun") == state_of(tmp_path / "done") == sums_of(frame.image for frame in FRAMES[:3])
+
+
+def test_a_view_of_an_acquisition_that_was_resumed_meanwhile_stays_with_it(cells: Path) -> None:
+    with process_of(*MUTE) as process:
+        live = process.add(str(cells), ViewSpec("null"))
+        process.resume(iter([(cells, ViewSpec("null")), (cells, ViewSpec("null", {"format": "null"}, "other"))]))
+        drive(process, lambda: len(process.status().mirrors) > 1, "the other one is added")
+        assert [one.mirror for one in process.status().mirrors] == ["null", "other"]
+        assert process.results(str(cells))["null"] == live.result()
+        assert live in process._jobs.values()
+
+
+def test_a_process_is_busy_while_it_looks_for_views_and_stops_looking_at_the_end() -> None:
+    may_go_on = threading.Event()
+    asked: list[int] = []
+
+    def slow() -> Iterator[tuple[Path, ViewSpec]]:
+        for number in range(3):
+            asked.append(number)
+            may_go_on.wait()
+            yield Path(f"cells{number}"), ViewSpec("null")
+
+    with process_of(*MUTE) as process:
+        process.resume(slow())
+        process.tick(time.monotonic(), lambda: False)
+        assert (process.is_busy, process.status().mirrors) == (True, ())
+        process.stop()
+        may_go_on.set()
+        assert process._search is not None
+        process._search.join()
+    assert asked == [0]
+
+
+class Counted(str):
+    """A path that counts comparisons with it."""
+
+    __slots__ = ()
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.comparisons += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_adding_views_takes_the_same_work_for_each() -> None:
+    process = ViewProcess(MUTE)
+    for number in range(300):
+        process.add(Counted(f"cells{number}"), ViewSpec("null"))
+    assert len(process.status().mirrors) == 300
+    assert Counted.comparisons < 300
+    process.add(Counted("cells7"), ViewSpec("null"))
+    assert len(process.status().mirrors) == 300
 
 
 PARENT = """
@@ -338,7 +393,8 @@ def test_a_request_that_was_damaged_does_not_keep_the_daemon_from_going_on_with_
         state["request"] |= {"mirrors": mirrors, "mirror_settings": settings if folder == cells else {}}
         path.write_text(json.dumps(state))
     with process_of(*MUTE) as process:
-        resume_views(process, [cells, cells.with_name("other")])
+        process.resume(unfinished_views([cells, cells.with_name("other")]))
+        drive(process, lambda: process.status().mirrors, "the other one is found")
         assert "cells: invalid request" in caplog.text
         assert [one.path for one in process.status().mirrors] == [str(cells.with_name("other"))]
 
@@ -399,10 +455,11 @@ def test_levels_without_their_view_are_left_alone(tmp_path: Path) -> None:
     finish(pyramid_of(tmp_path / "cells"))
     (tmp_path / "cells").rename(tmp_path / "renamed")
     with process_of() as process:
-        resume_views(process, [tmp_path / "renamed"])
-        assert process.status().mirrors == ()
+        assert list(unfinished_views([tmp_path / "renamed"])) == []
+        (tmp_path / "renamed" / "acqstream.mirror.pyramid.json").unlink()  # as an earlier version left it
+        assert list(unfinished_views([tmp_path / "renamed"])) == []
         write_tiled(tmp_path / "none yet", tiles_of([(0, 0), (0, 1)]), views=(ViewSpec("pyramid"),))
-        resume_views(process, [tmp_path / "none yet"])
+        process.resume(unfinished_views([tmp_path / "none yet"]))
         drive(process, (tmp_path / "none yet" / "Downsampled_x2").exists, "it is made")
 
 

@@ -23,7 +23,7 @@ class Excuse:
 
 
 EXCUSES = (
-    Excuse("needs the package index", 9, "pip install"),
+    Excuse("needs the package index", 10, "pip install"),
     Excuse("needs the package index", 1, "pip download"),
     Excuse("needs the package index", 2, "pipx install"),
     Excuse("needs the package index", 1, "python3 -m venv try"),
@@ -191,6 +191,10 @@ PAGES: Mapping[str, Page] = {
     ),
     "docs/repair.md": Page(
         before={"mv cells": "cd /data; truncate -s -100 cells/NDTiff.index; acqstream repair /data/cells"}
+    ),
+    "docs/smart-microscopy.md": Page(
+        shell="cp $PYTHONPATH/docs/smart_microscopy.py .\n"
+        "export MICROMANAGER_PATH=$(python -c 'import mm_test_adapters as m; print(m.device_adapter_path())')"
     ),
     "docs/streams.md": Page(python=_SENDERS),
     "docs/tutorial-micro-manager.md": Page(data="--data data", shell="mkdir data"),

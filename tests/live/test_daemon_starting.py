@@ -8,17 +8,22 @@ from pathlib import Path
 
 import pytest
 
+import acqstream
 from acqstream.cli.main import main
 from acqstream.client.daemon_requests import fetch_status
 from acqstream.client.default_endpoint import starting
 from acqstream.client.producer import create
-from acqstream.errors import DaemonUnavailable
+from acqstream.errors import AcqStreamError, DaemonUnavailable
+from acqstream.model.view_spec import ViewSpec
 from acqstream.monitor.daemon_watch import DaemonWatch
 from acqstream.storage.files.directory_lock import holder_of
+from acqstream.views.null_view import NullView
+from acqstream.views.view_run import ViewRun
 from acqstream.web.app import trouble_of
 from acqstream.web.page.page_texts import page_texts
 from tests.live.daemon_process import DaemonProcess
-from tests.log.make_frames import frame_of, start_log, wait_for
+from tests.log.make_frames import frame_of, start_log, wait_for, write_log
+from tests.views.pyramid_cases import finish
 from tests.waiting import until
 
 # Recovery waits while the trigger exists.
@@ -86,3 +91,50 @@ def test_a_daemon_that_starts_is_no_missing_daemon(
     mark.mkdir()  # as a killed daemon leaves it
     with pytest.raises(DaemonUnavailable, match="no daemon answers"):
         fetch_status(daemon.endpoint)
+
+
+# The search for views of earlier daemons waits while the trigger exists.
+SEARCH = """
+import time
+from pathlib import Path
+from acqstream.daemon import server
+unfinished_views = server.unfinished_views
+def search(folders):
+    while Path({trigger!r}).exists():
+        time.sleep(0.005)
+    yield from unfinished_views(folders)
+server.unfinished_views = search
+"""
+
+
+def test_a_daemon_answers_and_resumes_runs_while_it_looks_for_views(tmp_path: Path) -> None:
+    trigger, data = tmp_path / "wait", tmp_path / "data"
+    data.mkdir()
+    trigger.touch()
+    for name in ("old", "removed"):
+        write_log(data / name, [frame_of(0)], name=name, views=(ViewSpec("null"),))
+    finish(ViewRun(data / "removed", "null", NullView))
+    shutil.rmtree(data / "removed.null")
+    with start_log(tmp_path / "cells", views=(ViewSpec("null"),)) as log:  # a copy of it is what a killed daemon leaves
+        log.append((frame := frame_of(0)).header, frame.image)
+        wait_for(log, lambda: log.cursors().durable == 1)
+        shutil.copytree(tmp_path / "cells", data / "cells")
+    with DaemonProcess(data, prelude=SEARCH.format(trigger=str(trigger))) as daemon:
+        assert fetch_status(daemon.endpoint).views.mirrors == ()
+        with pytest.raises(AcqStreamError, match="exists"):
+            create("old", endpoint=daemon.endpoint)
+        with create("cells", endpoint=daemon.endpoint, resume=True) as run:
+            run.put(frame_of(1).image, time=1)
+            trigger.unlink()
+            until((data / "old.null" / "view.json").exists, "the view of an earlier run is made")
+        assert run.wait_for_mirrors()[0].frames == 2
+    trigger.touch()
+    daemon.launch()  # killed while it looks, it has done no harm
+    until(lambda: holder_of(str(data)), "it has the directory")
+    daemon.kill_if_running()
+    with DaemonProcess(data) as last:
+        assert fetch_status(last.endpoint).acquisitions == ()
+    with acqstream.open(data / "cells") as dataset:
+        assert [(one.name, one.state, one.frames) for one in dataset.mirrors] == [("null", "complete", 2)]
+    assert (data / "old.null").exists()
+    assert not (data / "removed.null").exists()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from acqstream.mirrors.view_worker import REPORT_INTERVAL_S, WorkerJob
+from acqstream.mirrors.view_worker import MAX_CATCHING_UP, REPORT_INTERVAL_S, ViewWorker, WorkerJob
 from acqstream.views.null_view import NullView
 from acqstream.views.view_run import ViewRun, ViewState
 
@@ -47,3 +49,26 @@ def test_what_is_urgent_is_due_at_once(tmp_path: Path, clock: list[float]) -> No
     assert looks(job, clock, 1) == (1, 1)
     job.run.state = ViewState.RUNNING  # the daemon is told within two intervals
     assert looks(job, clock, 41)[1] == 1
+
+
+class Unlisted(dict[int, WorkerJob]):
+    """Jobs that are never gone through: there may be tens of thousands."""
+
+    def values(self) -> NoReturn:
+        raise AssertionError("all jobs are gone through for one")
+
+
+def test_finished_datasets_are_begun_one_after_the_other_without_a_look_at_all(tmp_path: Path) -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        worker = ViewWorker(here)
+        worker._jobs = jobs = Unlisted()
+        view = {"kind": "null", "settings": {}, "name": "null"}
+        for number in range(3 * MAX_CATCHING_UP):
+            order = {"t": "view", "id": number, "path": str(tmp_path / f"{number}"), "view": view, "options": {}}
+            worker._obey({**order, "live": False}, [])
+        assert (len(worker._due.left()), len(worker._queued)) == (MAX_CATCHING_UP, 2 * MAX_CATCHING_UP)
+        for left in range(3 * MAX_CATCHING_UP - 1, -1, -1):
+            assert worker._serve_next()  # it fails: its dataset is missing
+            assert len(jobs) == left
+            assert len(worker._due.left()) == min(left, MAX_CATCHING_UP)

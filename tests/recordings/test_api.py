@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 import shutil
+import sys
 import warnings
 from collections.abc import Iterator
 from importlib import import_module
@@ -99,10 +100,12 @@ def test_texts_for_bad_arguments_are_those_recorded(
     daemon: DaemonProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):  # napari would have a window
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ACQSTREAM_ENDPOINT", daemon.endpoint)
     monkeypatch.chdir(tmp_path)
     stack = Path(shutil.copytree(GOLDEN / "ndtiff" / "py_uint16" / "data", tmp_path / "stack"))
-    tokens = {str(tmp_path): "TMP", str(daemon.home): "HOME", str(daemon.port): "PORT"}
+    tokens = {sys.executable: "PYTHON", str(tmp_path): "TMP", str(daemon.home): "HOME", str(daemon.port): "PORT"}
     lines = {line: called(shlex.split(line), capsys) for line in INPUTS["command line"]}
     check(
         "api", "command line", {line: [code, *plain(text, tokens).splitlines()] for line, (code, text) in lines.items()}
