@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -116,21 +117,24 @@ def _print_load(load: LoadStatus) -> None:
 
 
 def _print_acquisition(run: AcquisitionStatus) -> None:
-    lasting = f", space lasts {duration_text(run.seconds_left)}" if run.seconds_left is not None else ""
+    from acqstream.model.run_summary import run_summary
+
+    words = run_summary(run)
     sent = f"sent {run.sent:,}, " if run.sent is not None else ""
-    _say(f"{run.name}: {run.state}, {run.safety}")
+    _say(f"{run.name}: {run.state}, {words.sentence(datetime.now().astimezone())}")
+    if words.alarm.text:
+        _say(f"  ALARM  {words.alarm.text}: {words.alarm.action}")
     _say(f"  frames {sent}received {run.received:,}, published {run.published:,}, durable {run.durable:,}")
     _say(f"  queue  {count_text(run.queue_frames, 'frame')}, {size_text(run.queue_bytes)}")
-    _say(f"  stored {size_text(run.payload_bytes)} at {rate_text(run.bytes_per_s)}{lasting}")
+    frame_rate = f", {words.frame_rate_text}" if words.frame_rate_text else ""
+    _say(f"  stored {size_text(run.payload_bytes)} at {words.rate_text}{frame_rate}")
+    if words.skipped_text:
+        _say(f"  gaps   {words.skipped_text}")
     _say(f"  I/O    {run.io or '-'}")
     if run.io_why:
         _say(f"{run.name}: buffered I/O: {run.io_why}")
     if run.transport_why:
         _say(f"{run.name}: no shared memory: {run.transport_why}")
-    if run.paused:
-        _say(f"{run.name}: PAUSED: {run.paused}")
-    if run.stall:
-        _say(f"{run.name}: the disk stalls: {run.stall}")
     for code, text, _ in run.warnings:
         _say(f"{run.name}: warning {code}: {text}")
 

@@ -124,6 +124,7 @@ class DaemonReport:
     """Disk, state and warnings, as the daemon reported them last."""
 
     def __init__(self, now: float) -> None:
+        self.status = AcquisitionStatus()
         self.free_bytes: int | None = None
         self.seconds_left: float | None = None
         self.state = ""
@@ -133,6 +134,7 @@ class DaemonReport:
         self.warnings: tuple[RunWarning, ...] = ()  # replaced and never changed, so that any thread may read it
 
     def update(self, status: AcquisitionStatus, now: float) -> None:
+        self.status = status
         if status.free_bytes is not None:
             self.free_bytes = status.free_bytes
         self.seconds_left = status.seconds_left

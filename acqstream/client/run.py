@@ -12,6 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -35,19 +37,21 @@ from acqstream.client.plain_values import (
     sendable_reason,
 )
 from acqstream.client.run_inquiries import StoredFrames, wait_for_mirrors
-from acqstream.client.run_state import Progress
+from acqstream.client.run_state import Progress, RunState
 from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, DaemonUnavailable, ProtocolError
 from acqstream.model.frame_header import MAX_NUMBER
 from acqstream.model.metadata import MAX_SUMMARY_BYTES
 from acqstream.model.receipt import Receipt
+from acqstream.model.run_summary import run_summary
 from acqstream.model.status import WarningCode
-from acqstream.model.units import count_text
+from acqstream.model.units import count_text, duration_text
 from acqstream.model.view_spec import MirrorResult
 from acqstream.protocol.requests import CLOSE_STATUSES
 from acqstream.storage.platform.capabilities import can_fork
 
 EXIT_PATIENCE_S = 5.0
 EXIT_REASON = "interpreter exit"
+SILENCE_S = 3.0  # without a word of the daemon, which sends a status each second, before its numbers are old
 
 log = logging.getLogger(__name__)
 
@@ -323,15 +327,12 @@ class Run:
         return self.mirrors
 
     def __repr__(self) -> str:
-        session = self._state  # without its lock, as a debugger may ask while another thread has it
-        state = "running" if not session.ended else "ended"
-        if session.receipt is not None:
-            state = session.receipt.status
-        if session.failure is not None:
-            state = f"failed: {type(session.failure).__name__}"
-        return (
-            f"<Run {self.name!r}, {count_text(self.next, 'frame')} put, {session.cursors.published} published, {state}>"
-        )
+        cursors, state = self._state.cursors, _state_word(self._state)
+        return f"<Run {self.name!r}, {count_text(self.next, 'frame')} put, {cursors.published} published, {state}>"
+
+    def __str__(self) -> str:
+        """The sentence of this run now, with its alarm if it has one; its receipt after the end."""
+        return f"{self.name}: {_text(self._state)}"
 
     def __enter__(self) -> Self:
         return self
@@ -350,6 +351,27 @@ class Run:
         except AcqStreamError as close_error:
             if close_error is not error:
                 error.add_note(f"closing the run {self.name!r} failed too: {close_error}")
+
+
+def _state_word(session: RunState) -> str:
+    """Without its lock, as a debugger may ask while another thread has it."""
+    if session.failure is not None:
+        return f"failed: {type(session.failure).__name__}"
+    if session.receipt is not None:
+        return session.receipt.status
+    return "ended" if session.ended else "running"
+
+
+def _text(session: RunState) -> str:
+    """What a run means now; as above."""
+    if session.receipt is not None or session.failure is not None:
+        return f"failed: {session.failure}" if session.failure is not None else str(session.receipt)
+    words = run_summary(replace(session.report.status, sent=session.outbox.next))
+    lines = [words.sentence(datetime.now().astimezone()), words.skipped_text]
+    if (silence_s := time.monotonic() - session.contact.heard_at) >= SILENCE_S:
+        lines.append(f"no word from the daemon for {duration_text(silence_s)}: these numbers are old")
+    lines.append(f"{words.alarm.text}: {words.alarm.action}" if words.alarm.text else "")
+    return "\n".join(filter(None, lines))
 
 
 def _numbered(error: AcqStreamError, number: int) -> AcqStreamError:

@@ -9,7 +9,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ ACK_INTERVAL_S = 0.02
 PROTOCOL_FAULTS = frozenset({"gap", "limit_exceeded", "closing"})
 """Codes of FrameRefused that end an acquisition. Every other one costs the frame that it names."""
 MAX_WARNINGS_SHOWN = 50  # in a status; each one was sent when it came
+MAX_GAPS_SHOWN, MAX_REASON_SHOWN = 3, 100  # likewise; characters
 MAX_RECEIPTS = 100  # for producers that ask again after a lost connection
 LeftOut = Sequence[tuple[ViewSpec, str]]
 """Views of the configuration that are not made of an acquisition, and why."""
@@ -113,11 +114,13 @@ class SpaceReports:
     def fields(self, space: DiskSpace) -> dict[str, Any]:
         """Return fields of `status` and of the event `space`: free space, its duration, reason of a pause."""
         demand = self.demand
-        seconds = space.seconds_left(demand)
+        seconds, short = space.seconds_left(demand), space.short_bytes(demand)
         return {
             "free_bytes": space.free_bytes,
             "seconds_left": round(seconds) if seconds is not None else None,
             "frames_left": space.frames_left(demand, self.frame_bytes),
+            "to_come_bytes": round(demand.planned_bytes) if demand.planned_bytes is not None else None,
+            "short_bytes": round(short) if short is not None else None,
             "paused": self.log.paused_why,
         }
 
@@ -290,6 +293,14 @@ class ActiveAcquisition:
     def reserved_bytes(self) -> int:
         return self.log.metrics.reserved_bytes
 
+    @property
+    def _seconds_to_end(self) -> float | None:
+        planned = self.log.spec.expect
+        if planned is None or self.state is not AcquisitionState.RUNNING:
+            return None
+        seconds = self.progress.seconds_until(planned - self.log.received)
+        return round(seconds, 3) if seconds is not None else None
+
     def status(self, space: DiskSpace) -> AcquisitionStatus:
         cursors, metrics = self.log.cursors(), self.log.metrics
         queue_frames, queue_bytes = self.log.queued()
@@ -311,6 +322,9 @@ class ActiveAcquisition:
             running_s=round(self.progress.running_s, 3),
             seconds_since_frame=round(self.progress.seconds_since_frame, 3),
             **self.space_reports.fields(space),
+            safe=metrics.durable_frames,
+            seconds_to_end=self._seconds_to_end,
+            gaps=tuple(replace(gap, reason=gap.reason[:MAX_REASON_SHOWN]) for gap in metrics.gaps[-MAX_GAPS_SHOWN:]),
             stall=metrics.stall,
             io=metrics.io,
             io_why=metrics.io_why,

@@ -66,6 +66,41 @@ class LatencyMeter:
         self._spacing_s *= 2
 
 
+class FrameRhythm:
+    """The mean interval of frames since the first one, also where they come in bursts, as the stacks of a time lapse.
+
+    It is measured up to the last frame, or to the first frame of the last burst: one that came after a pause at least
+    half as long as the longest. Between bursts the end does not move; a frame later than any before moves it.
+    """
+
+    def __init__(self) -> None:
+        self._first: tuple[float, int] | None = None  # when it came, and how many there were before it
+        self._last = self._burst = (0.0, 0)  # likewise
+        self._longest_s = 0.0
+
+    def note(self, n_before: int, now_s: float) -> None:
+        """Note that frames have come, after n_before others."""
+        if self._first is None:
+            self._first = self._last = self._burst = now_s, n_before
+        pause_s = now_s - self._last[0]
+        self._longest_s = max(self._longest_s, pause_s)
+        self._last = now_s, n_before
+        if 2 * pause_s >= self._longest_s:
+            self._burst = self._last
+
+    def seconds_until(self, n_frames: int, n_received: int, now_s: float) -> float | None:
+        """Seconds until n_frames more have come after n_received; None before the second one, or for less than 0."""
+        if n_frames <= 0 or self._first is None:
+            return 0.0 if n_frames == 0 else None
+        is_burst = self._last[0] - self._burst[0] < 2 * self._longest_s
+        (at_s, n_before), (first_s, n_first) = self._burst if is_burst else self._last, self._first
+        if n_before <= n_first:
+            return None
+        interval_s = (at_s - first_s) / (n_before - n_first)
+        delay_s = max(0.0, now_s - self._last[0] - self._longest_s)
+        return max(0.0, at_s + interval_s * (n_received + n_frames - n_before - 1) + delay_s - now_s)
+
+
 class FrameProgress:
     """Follows the counts of one log. Used by the loop only, which calls `look` in each turn.
 
@@ -79,6 +114,7 @@ class FrameProgress:
         self._earlier = DaemonTotals()  # frames of earlier runs of a resumed dataset
         self._is_open = False
         self._opened_at_s = self._frame_at_s = time.monotonic()
+        self._rhythm = FrameRhythm()
         self._n_received = self._n_published = self._n_durable = 0
         self._publish = LatencyMeter()
         self._durable = LatencyMeter()
@@ -92,6 +128,10 @@ class FrameProgress:
     def seconds_since_frame(self) -> float:
         """Seconds since a frame was received; before the first one, since the acquisition was opened."""
         return time.monotonic() - self._frame_at_s
+
+    def seconds_until(self, n_frames: int) -> float | None:
+        """Seconds until so many more frames have come; None if unknown. See `FrameRhythm`."""
+        return self._rhythm.seconds_until(n_frames, self._n_received, time.monotonic())
 
     def begin(self, now_s: float) -> None:
         """The log is open: what it has is of an earlier run."""
@@ -107,6 +147,7 @@ class FrameProgress:
         published, durable = metrics.stored_frames, metrics.durable_frames
         received = self._log.received_frames  # read last: never less than the others
         if received != self._n_received:
+            self._rhythm.note(self._n_received, now_s)
             self._n_received, self._frame_at_s = received, now_s
             self._publish.note_received(received, now_s)
             self._durable.note_received(received, now_s)

@@ -106,6 +106,7 @@ class DiskSpace:
         self.free_bytes: int | None = None
         self.level = SpaceLevel.ENOUGH
         self.running: Collection[SpaceUser] = ()  # replaced by the loop
+        self._demand = Demand()  # of all that run
         self._path = str(config.data.absolute())
         self.ballast = Ballast(disk, self._path, config.ballast_mb * 2**20)
         self._low_s = config.low_space_minutes * 60
@@ -132,7 +133,8 @@ class DiskSpace:
             return
         running = self.running
         self.free_bytes = free + sum(one.reserved_bytes for one in running)
-        before, self.level = self.level, self._level_at(self.free_bytes, Demand.of_all(running))
+        self._demand = Demand.of_all(running)
+        before, self.level = self.level, self._level_at(self.free_bytes, self._demand)
         if self.level is not before:
             logger.warning("space is %s: %s", self.level, self.text())
             self._on_change()
@@ -159,6 +161,22 @@ class DiskSpace:
         """Return the number of frames of this size that the log can store above the reserve; None if unknown."""
         size = self.bytes_left(demand)
         return None if size is None or frame_bytes <= 0 else int(size / frame_bytes)
+
+    def short_bytes(self, demand: Demand) -> float | None:
+        """Return what the disk lacks for all that a run has planned; 0 if it fits, None if unknown.
+
+        All other runs count, with their plans if each has one, else at their present rates.
+        """
+        planned, together = demand.planned_bytes, self._demand
+        left = self.bytes_left(together)
+        if planned is None or left is None:
+            return None
+        needed = max(planned, together.planned_bytes or 0.0)
+        if together.planned_bytes is None and together.bytes_per_s > demand.bytes_per_s:
+            if demand.bytes_per_s <= 0:
+                return None
+            needed = planned * together.bytes_per_s / demand.bytes_per_s
+        return max(0.0, needed - left) * (1 + together.mirror_share)
 
     def close(self, *, is_disk_well: bool) -> None:
         """End the thread and delete the ballast file; skip both if the disk stalls (is_disk_well False)."""

@@ -29,7 +29,7 @@ from acqstream.log.state_file import DatasetState
 from acqstream.log.threads import RETRY_S
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.frame_header import FrameHeader, FrameRun
-from acqstream.model.receipt import Receipt, Status
+from acqstream.model.receipt import MissingFrames, Receipt, Status
 from acqstream.model.state import AcquisitionState, Cursors, Limit
 from acqstream.storage.files.disk import Disk, LocalDisk
 
@@ -317,6 +317,11 @@ class LogMetrics:
     def skipped(self) -> int:
         """Frame numbers declared as never coming."""
         return self._parts.counts.skipped
+
+    @property
+    def gaps(self) -> Sequence[MissingFrames]:
+        """Numbers without pixels that are published, the first MAX_GAPS_NOTED ranges."""
+        return self._parts.counts.gaps
 
     @property
     def stall(self) -> str:

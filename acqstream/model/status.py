@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from acqstream.model.units import count_text
+from acqstream.model.receipt import MissingFrames
 
 LATENCY_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -173,11 +173,15 @@ class AcquisitionStatus:
 
     bytes_per_s is the rate of the last minute, or of the last ten frames. running_s is the time since it was opened or
     resumed, seconds_since_frame since a frame was received, before the first one since it was opened (None: unknown).
-    seconds_left and frames_left are the time and the frames until the disk is full (None: unknown). paused is the
-    reason why no frames are taken for lack of space, stall the disk call that stalls; both are empty while all is well.
-    io is the way files are written ("direct" or "buffered"), io_why the reason for "buffered", transport the way frames
-    come ("shm" or "messages"), transport_why the reason for not using shared memory. memory_bytes is its share of the
-    daemon's memory. warnings are (code, text, time in ISO 8601). mirrors has the progress of its views, by name.
+    seconds_left and frames_left are the time and the frames until the disk is full (None: unknown). safe counts the
+    frames with pixels among the durable ones (None: not stated). to_come_bytes are those of frames that are still
+    planned, short_bytes what the disk lacks for them beside all other runs (0: they fit), and seconds_to_end is the
+    time until they have come at the mean rate of the run (None: unknown). gaps are the last numbers without pixels,
+    with reasons that may be cut. paused is the reason why no frames are taken for lack of space, stall the disk call
+    that stalls; both are empty while all is well. io is the way files are written ("direct" or "buffered"), io_why the
+    reason for "buffered", transport the way frames come ("shm" or "messages"), transport_why the reason for not using
+    shared memory. memory_bytes is its share of the daemon's memory. warnings are (code, text, time in ISO 8601).
+    mirrors has the progress of its views, by name.
     """
 
     name: str = ""
@@ -199,6 +203,11 @@ class AcquisitionStatus:
     free_bytes: int | None = None
     seconds_left: float | None = None
     frames_left: int | None = None
+    safe: int | None = None
+    to_come_bytes: int | None = None
+    short_bytes: int | None = None
+    seconds_to_end: float | None = None
+    gaps: tuple[MissingFrames, ...] = ()
     paused: str = ""
     stall: str = ""
     io: str = ""
@@ -214,15 +223,6 @@ class AcquisitionStatus:
     def known(self) -> int:
         """Frames that were sent, as far as is known: those in the producer's memory count."""
         return max(self.sent or 0, self.received)
-
-    @property
-    def safety(self) -> str:
-        """How many frames survive a power cut now: "577 of 699 frames safe"."""
-        if not self.known:
-            return "no frame yet"
-        if self.durable >= self.known:
-            return f"all {count_text(self.known, 'frame')} safe" if self.known > 1 else "1 frame safe"
-        return f"{self.durable:,} of {count_text(self.known, 'frame')} safe"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

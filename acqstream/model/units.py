@@ -42,6 +42,11 @@ def count_text(count: int, noun: str, verb: str = "") -> str:
     return one.rstrip()
 
 
+def numbers_text(first: int, count: int) -> str:
+    """Numbers in a row: "12", "40 to 44"."""
+    return f"{first:,}" if count == 1 else f"{first:,} to {first + count - 1:,}"
+
+
 _WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 
 

@@ -57,21 +57,6 @@ class StatusHistory:
             self._first, self._queue_frames = view, 0
 
 
-def frame_rates(views: Sequence[DaemonView]) -> dict[str, float]:
-    """Frames per second that were received from the first of these views that has a run to the last one, by dataset id.
-
-    Runs that only one view has are left out.
-    """
-    first: dict[str, tuple[float, int]] = {}
-    rates: dict[str, float] = {}
-    for view in views:
-        for run in view.status.acquisitions if view.status is not None else ():
-            begin_s, received = first.setdefault(run.dataset_id, (view.at_s, run.received))
-            if view.at_s > begin_s:
-                rates[run.dataset_id] = (run.received - received) / (view.at_s - begin_s)
-    return rates
-
-
 def upper_quantile(counts: Sequence[int], bounds: Sequence[float], share: float) -> float | None:
     """The upper bound in s of the bucket in which this share of all frames is reached; None without frames.
 

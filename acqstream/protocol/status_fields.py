@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, asdict, fields
 from typing import Any, TypeVar
 
 from acqstream.model.fields import Fields, check_integer, check_list, check_number, check_text
+from acqstream.model.receipt import MissingFrames
 from acqstream.model.status import (
     AcquisitionStatus,
     DaemonStatus,
@@ -42,7 +43,8 @@ _Status = TypeVar(
 def acquisition_fields(status: AcquisitionStatus) -> dict[str, Any]:
     """Return the fields of one acquisition."""
     mirrors = {name: _plain_fields(view) for name, view in status.mirrors.items()}
-    return {**_plain_fields(status), "warnings": list(map(list, status.warnings)), "mirrors": mirrors}
+    lists = {"warnings": list(map(list, status.warnings)), "gaps": list(map(asdict, status.gaps))}
+    return {**_plain_fields(status), **lists, "mirrors": mirrors}
 
 
 def daemon_fields(status: DaemonStatus) -> dict[str, Any]:
@@ -73,7 +75,8 @@ def parse_acquisition(values: Fields) -> AcquisitionStatus:
     warnings = tuple(map(_warning, values.items("warnings"))) if "warnings" in values else ()
     mirrors = _child(values, "mirrors")
     views = {name: _parse(ViewStatus, mirrors.child(name)) for name in mirrors.values}
-    return _parse(AcquisitionStatus, values, warnings=warnings, mirrors=views)
+    gaps = tuple(map(MissingFrames.of, _children(values, "gaps")))
+    return _parse(AcquisitionStatus, values, warnings=warnings, gaps=gaps, mirrors=views)
 
 
 def parse_daemon(values: Fields) -> DaemonStatus:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -14,12 +13,11 @@ from typing import Protocol
 
 from acqstream.model.units import duration_text
 from acqstream.monitor.daemon_watch import DaemonView, DaemonWatch
-from acqstream.monitor.status_history import StatusHistory, frame_rates
+from acqstream.monitor.status_history import StatusHistory
 
 logger = logging.getLogger("acqstream.web")
 
 LOOK_INTERVAL_S = 1.0
-_RATE_LOOKS = 4  # looks over which the rate of frames is measured
 
 
 class Watch(Protocol):
@@ -36,16 +34,11 @@ class DaemonFeed:
         self._watch = watch
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="web-status")
         self._changed = asyncio.Condition()
-        self._recent: deque[DaemonView] = deque(maxlen=_RATE_LOOKS + 1)
         self._answered_s: float | None = None
         self._is_silent = False
         self.view = DaemonView(why="the daemon has not been asked yet")
         self.history = StatusHistory()
         self.n_reports = 0
-
-    def run_rates(self) -> dict[str, float]:
-        """Frames per second that were received lately, by the dataset id of each run."""
-        return frame_rates(self._recent)
 
     @property
     def silence_s(self) -> float | None:
@@ -62,7 +55,6 @@ class DaemonFeed:
         """Ask once. Errors are in the view, and the first one of several is in the log."""
         try:
             view = await asyncio.get_running_loop().run_in_executor(self._thread, self._watch.tick)
-            self._recent.append(view)
             self.history.add(view)
         except Exception as error:
             if not self._is_silent:

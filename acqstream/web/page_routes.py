@@ -16,6 +16,7 @@ import re
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from importlib.resources import files
 from typing import Any
@@ -138,7 +139,7 @@ class PageState:
     def _made(self) -> tuple[int, dict[str, Any], str]:
         feed, n_reports = self._feed, self._feed.n_reports
         if self._texts[0] != n_reports:
-            texts = page_texts(feed.view, feed.run_rates(), self.host, feed.silence_s)
+            texts = page_texts(feed.view, self.host, datetime.now().astimezone(), feed.silence_s)
             self._texts = n_reports, texts, json.dumps(texts, separators=(",", ":"))
         return self._texts
 

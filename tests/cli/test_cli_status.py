@@ -4,6 +4,7 @@ import json
 import os
 import socket
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from rich.cells import cell_len
 
 from acqstream.cli.main import main
 from acqstream.errors import DaemonUnavailable
+from acqstream.model.receipt import MissingFrames
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import AcquisitionStatus, DaemonStatus, LoadStatus, UnfinishedViewStatus, ViewProcessStatus
 
@@ -85,8 +87,22 @@ def test_a_run_that_waits_and_a_disk_that_stands_still(
     waiting = replace(RUNNING, state="PAUSED", paused="no space", stall="fdatasync of a.tif")
     assert show(monkeypatch, daemon(waiting)) == 0
     out = capsys.readouterr().out
-    assert "cells: PAUSED: no space" in out
-    assert "cells: the disk stalls: fdatasync of a.tif" in out
+    assert "  ALARM  PAUSED: disk full: no space. Free space on this disk" in out
+    assert "STALLED" not in out, "one alarm, the worst"
+    assert show(monkeypatch, daemon(replace(waiting, state="RUNNING", paused=""))) == 0
+    assert "  ALARM  STALLED: fdatasync of a.tif: frames wait in memory" in capsys.readouterr().out
+
+
+def test_the_sentence_of_a_planned_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    planned = replace(RUNNING, expected=2000, to_come_bytes=7_500_000_000, short_bytes=0, seconds_to_end=0.0)
+    assert show(monkeypatch, daemon(replace(planned, skipped=2, gaps=(MissingFrames(7, 2, ""),)))) == 0
+    out = capsys.readouterr().out
+    now = datetime.now().astimezone()
+    assert any(
+        f"cells: RUNNING, 998 of 2,000 frames safe · ends {time:%H:%M} · 7.5 GB to come, fits\n" in out
+        for time in (now, now - timedelta(minutes=1))
+    )
+    assert "  gaps   2 frames skipped: 7 to 8\n" in out
 
 
 @pytest.mark.parametrize("state", [*AcquisitionState])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.daemon.frame_progress import MARK_SPACING_S, MAX_MARKS, FrameProgress, LatencyMeter
+from acqstream.daemon.frame_progress import MARK_SPACING_S, MAX_MARKS, FrameProgress, FrameRhythm, LatencyMeter
 from acqstream.model.status import LATENCY_BOUNDS_S, DaemonTotals
 
 # (frames received in this turn, frames that the cursor passes, seconds until the turn)
@@ -117,3 +117,47 @@ def test_the_time_of_the_last_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     now[0] = 15.0
     progress.tick(15.0)
     assert (progress.running_s, progress.seconds_since_frame) == (5.0, 2.0)
+
+
+@pytest.mark.parametrize("n_burst", [1, 50])
+def test_the_end_of_a_time_lapse_is_known_between_its_frames(n_burst: int) -> None:
+    """A burst of up to 50 s every 300 s, of 100 in all, begins at 600 s."""
+    rhythm, received, end_s = FrameRhythm(), 700, 600 + 99 * 300
+    assert rhythm.seconds_until(100, 700, 600.0) is None
+    for second in range(600, 600 + 20 * 300):
+        burst, place = divmod(second - 600, 300)
+        if place < n_burst:
+            rhythm.note(received, float(second))
+            received += 1
+        left = rhythm.seconds_until(100 * n_burst + 700 - received, received, float(second))
+        if burst >= 1:
+            assert left is not None
+            assert abs(second + left - end_s) <= (0.001 if n_burst == 1 else 300), second
+    late = rhythm.seconds_until(80 * n_burst, received, 600 + 20 * 300 + 1000.0)
+    assert late is not None
+    assert 900 < 7600 + late - end_s < 1400, "moved by the delay"
+    assert (rhythm.seconds_until(-1, received, 0.0), rhythm.seconds_until(0, received, 0.0)) == (None, 0.0)
+
+
+def test_the_end_of_a_stream_with_a_hiccup() -> None:
+    rhythm = FrameRhythm()
+    for number in range(10_000):  # 100 a second, 5 s without any before frame 5000
+        now_s = number / 100 + (5.0 if number >= 5000 else 0.0)
+        rhythm.note(number, now_s)
+        left = rhythm.seconds_until(20_000 - number - 1, number + 1, now_s)
+        if number:
+            assert left == pytest.approx((20_000 - number - 1) / 100, rel=0.12)
+
+
+def test_the_progress_of_a_log_has_its_rhythm(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("acqstream.daemon.frame_progress.time", SimpleNamespace(monotonic=lambda: now[0]))
+    log = FakeLog(stored=700)
+    progress = progress_of(log)
+    progress.begin(0.0)
+    assert progress.seconds_until(99) is None
+    for second in range(1, 11):
+        now[0] = float(second)
+        log.received_frames = 700 + 2 * second
+        progress.tick(now[0])
+    assert progress.seconds_until(40) == pytest.approx(20.5)

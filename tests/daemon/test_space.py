@@ -216,6 +216,44 @@ def test_what_several_take_is_added(tmp_path: Path) -> None:
     assert (before, space.level) == (SpaceLevel.ENOUGH, SpaceLevel.LOW)  # 42 s: the mirror takes as much
 
 
+@pytest.mark.parametrize(
+    ("others", "short"),
+    [
+        ([], 0),
+        ([Demand(planned_bytes=300.0 * MIB)], 0),  # 600 MiB for 500
+        ([Demand(planned_bytes=500.0 * MIB)], 100),
+        ([Demand(30 * MIB, planned_bytes=500.0 * MIB), Demand(10 * MIB, planned_bytes=0.0)], 100),
+        ([Demand(10 * MIB)], 0),  # without a plan: as fast, it takes as much as this run meanwhile
+        ([Demand(30 * MIB)], 200),
+        ([Demand()], 0),
+    ],
+)
+def test_a_plan_fits_beside_all_other_runs(tmp_path: Path, others: list[Demand], short: int) -> None:
+    own = Demand(10 * MIB, planned_bytes=200.0 * MIB)
+    space = space_on(FakeDisk(700 * MIB), tmp_path)
+    assert space.short_bytes(own) is None
+    space.running = tuple(map(FakeWriting, (own, *others)))
+    space.measure()
+    assert space.short_bytes(own) == pytest.approx(short * MIB)
+    assert space.short_bytes(Demand(10 * MIB)) is None, "it has no plan"
+
+
+def test_a_plan_of_unknown_pace_beside_a_run_without_one(tmp_path: Path) -> None:
+    own = Demand(0.0, planned_bytes=200.0 * MIB)
+    space = space_on(FakeDisk(700 * MIB), tmp_path)
+    space.running = (FakeWriting(own), FakeWriting(Demand(10 * MIB)))
+    space.measure()
+    assert space.short_bytes(own) is None
+
+
+def test_what_a_plan_lacks_is_with_its_mirrors(tmp_path: Path) -> None:
+    own = Demand(10 * MIB, 1.0, planned_bytes=400.0 * MIB)
+    space = space_on(FakeDisk(700 * MIB), tmp_path)
+    space.running = (FakeWriting(own),)
+    space.measure()
+    assert space.short_bytes(own) == pytest.approx(2 * (400 - 350) * MIB)  # 250 beside its mirror, 100 without
+
+
 def test_a_disk_that_is_away_is_no_full_disk(tmp_path: Path) -> None:
     disk = FakeDisk(1000 * MIB)
     space = space_on(disk, tmp_path)

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from acqstream.model.receipt import CTRL_C, MissingFrames, Receipt
-from acqstream.model.status import AcquisitionStatus
 
 WHOLE = Receipt(dataset_id="1", path="/data/cells", status="completed", sent=300, stored=300, payload_bytes=10**9)
 SKIPS = (MissingFrames(7, 2, "camera lost it"),)
@@ -52,18 +51,3 @@ def test_a_printed_receipt_has_ten_lines_at_most() -> None:
     assert len(lines) == 10
     assert lines[:4] == ["complete", "300 frames stored of 300 sent, 1 GB", "in /data/cells", "m0: complete"]
     assert lines[-1].endswith("4f1c")
-
-
-@pytest.mark.parametrize(
-    ("numbers", "safety"),
-    [
-        ({}, "no frame yet"),
-        ({"sent": 699, "received": 577, "durable": 577}, "577 of 699 frames safe"),
-        ({"received": 577, "durable": 500}, "500 of 577 frames safe"),
-        ({"sent": 577, "received": 577, "durable": 577}, "all 577 frames safe"),
-        ({"sent": 570, "received": 577, "durable": 570}, "570 of 577 frames safe"),
-        ({"sent": 1, "durable": 1}, "1 frame safe"),
-    ],
-)
-def test_safety_counts_what_is_in_the_memory_of_the_producer(numbers: dict[str, int], safety: str) -> None:
-    assert AcquisitionStatus(**numbers).safety == safety  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import pytest
 
 from acqstream.model.status import LATENCY_BOUNDS_S, DaemonTotals, LatencyHistogram
 from acqstream.monitor.daemon_watch import DaemonView
-from acqstream.monitor.status_history import STEP_S, STEPS, RateStep, StatusHistory, frame_rates, upper_quantile
+from acqstream.monitor.status_history import STEP_S, STEPS, RateStep, StatusHistory, upper_quantile
 from tests.monitor.views_of_daemons import daemon_status, run_status
 
 
@@ -65,11 +65,3 @@ def test_no_frames_have_no_latency() -> None:
     assert upper_quantile([99, 1, 0], [1.0, 2.0], 0.99) == 1.0
     assert upper_quantile([98, 2, 0], [1.0, 2.0], 0.99) == 2.0
     assert upper_quantile([0, 0, 5], [1.0, 2.0], 0.99) == 2.0  # above all bounds
-
-
-def test_the_rate_of_each_run() -> None:
-    assert frame_rates([view_at(1.0), view_at(2.0), view_at(5.0)]) == {"id-of-cells": 20.0}
-    assert frame_rates([view_at(1.0)]) == {}
-    assert frame_rates([DaemonView(at_s=0.0), view_at(1.0), DaemonView(at_s=2.0), view_at(3.0)]) == {
-        "id-of-cells": 20.0
-    }

@@ -25,6 +25,7 @@ def run_status(name: str = "cells", **values: Any) -> AcquisitionStatus:
         "received": 120,
         "published": 110,
         "durable": 100,
+        "payload_bytes": 110 * 125_000,
         "queue_frames": 10,
         "queue_bytes": 81920,
         "bytes_per_s": 2.5e6,

@@ -54,6 +54,11 @@ REPLIES = [
     StatusReply(
         AcquisitionStatus(dataset_id="b0e1", state="RUNNING", free_bytes=5, mirrors={"n5": ViewStatus(cursor=3)})
     ),
+    StatusReply(
+        AcquisitionStatus(
+            dataset_id="b0e1", safe=3, short_bytes=0, gaps=(MissingFrames(3, 2, "µ"), MissingFrames(7, 1, ""))
+        )
+    ),
     StatusReply(DaemonStatus(acquisitions=(AcquisitionStatus(dataset_id="b0e1", warnings=(("a", "b", "c"),)),))),
 ]
 

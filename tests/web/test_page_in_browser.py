@@ -218,7 +218,7 @@ def test_a_daemon_that_does_not_answer(daemon: DaemonProcess, site: Site, page: 
     run = acqstream.create("cells", endpoint=daemon.endpoint, expect=5000)
     run.put(frame_of_squares(7), time=0)
     until(lambda: page.text(".cursors dd") == "1" and "last frame" in page.text("#live-age"), "the run is shown")
-    assert "5,000 frames planned" in page.text("#runs")
+    assert " of 5,000 frames safe" in page.text("#runs")
     assert not is_grey(page)
     if is_killed:
         daemon.kill()

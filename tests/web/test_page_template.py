@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from typing import Any
 
@@ -13,6 +14,7 @@ from acqstream.web.page.page_texts import page_texts
 from acqstream.web.page_routes import PageTemplate, load_page_files
 from tests.monitor.views_of_daemons import daemon_status, receipt_of, run_status, view_of
 
+NOW = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 SMALL = (
     '<body><p data-text="name"></p><b data-show="is_bad" data-text="name">'
     '</b><ul data-list="runs" data-item="run"></ul><progress data-share="share"></progress></body>'
@@ -68,7 +70,7 @@ def test_a_text_that_is_missing_is_an_error() -> None:
 
 def page_of(*runs: Any, **values: Any) -> list[tuple[str, dict[str, str | None], str]]:
     view = view_of(*runs, **values).following(daemon_status(*runs[1:]), 5.0, receipt_of)
-    return Elements(load_page_files().template.render(page_texts(view, {}, "scope-3"))).found
+    return Elements(load_page_files().template.render(page_texts(view, "scope-3", NOW))).found
 
 
 def test_the_numbers_are_in_the_page_without_any_script() -> None:
@@ -76,7 +78,7 @@ def test_the_numbers_are_in_the_page_without_any_script() -> None:
     texts = [text for _, _, text in found]
     assert "81,930" in texts
     assert "last safe frame 81,202" in texts
-    assert "full in 2 h 10 min, about 156,000 more frames" in texts
+    assert "81,203 frames safe, 727 not yet · space for 2 h 10 min" in texts
     assert "complete" in texts
     assert sum(tag == "article" for tag, _, _ in found) == 2
     assert next(text for tag, _, text in found if tag == "title").startswith("● recording 1 run · scope-3")

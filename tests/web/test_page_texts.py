@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
-from typing import Any
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -12,30 +13,29 @@ from acqstream.monitor.daemon_watch import DaemonView, EndedRun
 from acqstream.web.page.page_texts import (
     clock_text,
     ended_texts,
-    forecast_text,
-    is_silent,
     mirror_texts,
     page_texts,
     receipt_texts,
-    rounded,
     run_texts,
     time_text,
 )
 from tests.monitor.views_of_daemons import missing, paused, receipt_of, run_status, view_of
 
+NOW = datetime(2026, 11, 29, 12, 0, tzinfo=timezone(timedelta(hours=2)))
+
 
 def test_all_is_well() -> None:
-    texts = page_texts(view_of(run_status(running_s=2467.9)), {"id-of-cells": 20.04}, "scope-3")
+    texts = page_texts(view_of(run_status(running_s=2467.9)), "scope-3", NOW)
     assert (texts["alarm"], texts["title"]) == ("", "● recording 1 run · scope-3")
     assert (texts["disk"], texts["forecast"], texts["uptime"]) == ("1 TB free", "full in 2 h 10 min", "up 5.00 s")
     (run,) = texts["runs"]
     assert (run["received"], run["published"], run["durable"]) == ("120", "110", "100")
     assert run["sent"] == ""  # its program does not say
-    assert run_texts(run_status(sent=1234), None, is_known=True)["sent"] == "1,234"
-    assert (run["behind"], run["last_safe"]) == ("100 of 120 frames safe", "last safe frame 99")
+    assert run_texts(run_status(sent=1234), NOW, is_known=True)["sent"] == "1,234"
+    assert run["sentence"] == "100 frames safe, 20 not yet · space for 2 h 10 min"
+    assert run["last_safe"] == "last safe frame 99"
     assert (run["age"], run["rate"], run["frame_rate"]) == ("00:41:07", "2.5 MB/s", "20.0 fps")
     assert run["queue"] == "queue 10 frames, 81.9 kB"
-    assert run["forecast"] == "full in 2 h 10 min, about 156,000 more frames"
     assert run["folder"] == "cells"
     assert [one["behind"] for one in run["mirrors"]] == ["20 frames behind"]
 
@@ -48,12 +48,12 @@ def test_all_is_well() -> None:
             run_status(stall="fdatasync of a.tif takes 3.2 s"),
             "⚠ STALLED: fdatasync of a.tif takes 3.2 s (cells) · scope",
         ),
-        (run_status(state="ORPHANED"), "⚠ the program that sends cells is silent · scope"),
+        (run_status(state="ORPHANED"), "⚠ the program that sends its frames is silent (cells) · scope"),
         (run_status(running_s=100.0, seconds_since_frame=40.0), "⚠ no frame for 40 s (cells) · scope"),
     ],
 )
 def test_an_alarm_comes_first(run: AcquisitionStatus, title: str) -> None:
-    texts = page_texts(view_of(run), {}, "scope")
+    texts = page_texts(view_of(run), "scope", NOW)
     assert texts["title"] == title
     assert texts["alarm"] in title
     assert texts["alarm_level"] in ("bad", "warn")
@@ -61,21 +61,21 @@ def test_an_alarm_comes_first(run: AcquisitionStatus, title: str) -> None:
 
 def test_the_worst_alarm_comes_first() -> None:
     view = view_of(run_status("a", running_s=100.0, seconds_since_frame=40.0), paused(run_status("b")), space="low")
-    texts = page_texts(view, {}, "scope")
+    texts = page_texts(view, "scope", NOW)
     assert texts["title"].startswith("⚠ PAUSED: disk full (b)")
     assert texts["alarm"].count("·") == 2
     assert texts["alarm_level"] == "bad"
 
 
 def test_without_a_daemon() -> None:
-    texts = page_texts(DaemonView(why="no answer", running=(run_status(stall="old"),)), {}, "scope", 12.7)
+    texts = page_texts(DaemonView(why="no answer", running=(run_status(stall="old"),)), "scope", NOW, 12.7)
     assert texts["title"] == "⚠ no word from the daemon for 12 s: these numbers are old · scope"
     assert (texts["summary"], texts["alarm_why"]) == ("no word from the daemon", "no answer")
     assert (texts["is_away"], texts["is_recording"]) == (True, False)
     (run,) = texts["runs"]
     assert (run["received"], run["alarm"], run["is_stale"]) == ("120", "", True)
     assert run["since_frame"] == "age of the last frame not known"
-    assert page_texts(DaemonView(), {}, "scope")["title"] == "⚠ no daemon answers · scope"
+    assert page_texts(DaemonView(), "scope", NOW)["title"] == "⚠ no daemon answers · scope"
 
 
 @pytest.mark.parametrize(
@@ -90,48 +90,31 @@ def test_without_a_daemon() -> None:
 )
 def test_an_answer_that_takes_long(silence_s: float | None, text: str) -> None:
     """The last status is old before the question ends without an answer."""
-    texts = page_texts(view_of(run_status()), {}, "scope", silence_s)
+    texts = page_texts(view_of(run_status()), "scope", NOW, silence_s)
     assert (texts["alarm"], texts["is_away"], texts["is_recording"]) == (text, bool(text), not text)
     assert texts["alarm_why"] == ""
 
 
-def test_planned_frames() -> None:
-    planned = [page_texts(view_of(run_status(expected=count)), {}, "")["runs"][0]["planned"] for count in (None, 5000)]
-    assert planned == ["", "5,000 frames planned"]
+def test_the_sentence_comes_with_its_parts() -> None:
+    run = run_status(expected=5000, safe=100, to_come_bytes=10**9, short_bytes=0, seconds_to_end=600.0, skipped=2)
+    texts = run_texts(run, NOW, is_known=True)
+    assert texts["sentence"] == "100 of 5,000 frames safe · ends 12:10 · 1 GB to come, fits"
+    assert (texts["safe_text"], texts["to_come_text"]) == ("100 of 5,000 frames safe", "1 GB to come, fits")
+    assert texts["ends_at"] == "2026-11-29T10:10:00+00:00"  # in UTC
+    assert (texts["planned"], texts["safe"], texts["safe_share"]) == (5000, 100, 0.02)
+    assert (texts["to_come_bytes"], texts["fits"], texts["skipped"]) == (10**9, True, "2 frames skipped")
+    old = run_texts(run, NOW, is_known=False)
+    assert (old["ends_at"], old["sentence"]) == ("", "100 of 5,000 frames safe · 1 GB to come, fits")
+    json.dumps(texts)
 
 
-@pytest.mark.parametrize(
-    ("values", "rate", "silent"),
-    [
-        ({"received": 0, "running_s": 60.0, "seconds_since_frame": 60.0}, None, False),  # the camera has not begun
-        ({"received": 100, "running_s": 60.0, "seconds_since_frame": 4.9}, 20.0, False),
-        ({"received": 100, "running_s": 60.0, "seconds_since_frame": 5.1}, 20.0, True),
-        ({"received": 4, "running_s": 1000.0, "seconds_since_frame": 200.0}, 0.0, False),  # a time lapse of 200 s
-        ({"received": 4, "running_s": 2000.0, "seconds_since_frame": 1200.0}, 0.0, True),
-        ({"received": 100, "running_s": 60.0, "seconds_since_frame": 20.0, "state": "CLOSING"}, 20.0, False),
-        ({"received": 100, "running_s": None, "seconds_since_frame": None}, 20.0, False),
-    ],
-)
-def test_silence_is_five_usual_intervals(values: dict[str, Any], rate: float | None, silent: bool) -> None:
-    assert is_silent(run_status(**values), rate) == silent
-
-
-@pytest.mark.parametrize(
-    ("seconds", "frames", "text"),
-    [
-        (7800.0, 156_432, "full in 2 h 10 min, about 156,000 more frames"),
-        (0.0, 0, "full in 0.00 s, about 0 more frames"),
-        (None, 156_432, "space for about 156,000 more frames"),
-        (90.0, None, "full in 1 min 30 s"),
-        (None, None, "space lasts: not known yet"),
-    ],
-)
-def test_forecasts(seconds: float | None, frames: int | None, text: str) -> None:
-    assert forecast_text(seconds, frames) == text
-
-
-def test_three_digits_of_a_forecast() -> None:
-    assert [rounded(count) for count in (0, 7, 999, 1234, 156_432, 10**12 + 5)] == [0, 7, 999, 1230, 156_000, 10**12]
+def test_an_alarm_stands_once_with_what_to_do() -> None:
+    short = run_status(short_bytes=3 * 10**9, to_come_bytes=10**10)
+    texts = page_texts(view_of(short, space="low"), "scope", NOW)
+    assert texts["alarm"] == "the disk will be full in 2 h 10 min, before the end (cells)"
+    assert texts["alarm_why"] == texts["runs"][0]["alarm_do"] == "free at least 3 GB on the disk of /data/cells"
+    texts = page_texts(view_of(run_status(), space="low"), "scope", NOW)
+    assert (texts["alarm"], texts["alarm_why"]) == ("disk space is low: 1 TB left", "free space on the disk of /data")
 
 
 def test_a_receipt_is_good_only_if_it_is_complete() -> None:
@@ -174,5 +157,5 @@ def test_times() -> None:
 
 
 def test_an_idle_daemon() -> None:
-    texts = page_texts(replace(view_of(), running=()), {}, "scope")
+    texts = page_texts(replace(view_of(), running=()), "scope", NOW)
     assert (texts["is_idle"], texts["title"], texts["data"]) == (True, "idle · scope", "/data")

@@ -5,44 +5,42 @@ The page that the server renders and the events that change it later show the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from acqstream.model.daemon_note import STARTING
 from acqstream.model.receipt import Receipt
+from acqstream.model.run_summary import BAD, WARN, Alarm, is_silent, run_summary
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import AcquisitionStatus, DaemonStatus, SpaceLevel, ViewStatus
-from acqstream.model.units import count_text, duration_text, rate_text, shell_word, size_text
+from acqstream.model.units import count_text, duration_text, numbers_text, shell_word, size_text
 from acqstream.monitor.daemon_watch import DaemonView, EndedRun
 
-SILENT_S = 5.0  # without a frame, at least, before a run counts as silent
-SILENT_INTERVALS = 5
 DAEMON_SILENT_S = 3.0  # without an answer, while asked once a second
 MAX_WARNINGS = 6
 MAX_GAPS = 5
-BAD, WARN = "bad", "warn"
 _WRITING = frozenset({AcquisitionState.OPENING, AcquisitionState.RUNNING, AcquisitionState.CLOSING})
 
 
-def page_texts(
-    view: DaemonView, frames_per_s: Mapping[str, float], host: str, silence_s: float | None = None
-) -> dict[str, Any]:
-    """All texts of the page. frames_per_s: rate of each run by its dataset id.
+def page_texts(view: DaemonView, host: str, now: datetime, silence_s: float | None = None) -> dict[str, Any]:
+    """All texts of the page. now: with the zone of texts that name a time.
 
     silence_s: since the last answer of the daemon; None: it has not answered yet.
     """
     is_away = view.status is None or (silence_s or 0.0) >= DAEMON_SILENT_S
-    runs = [run_texts(one, frames_per_s.get(one.dataset_id), not is_away) for one in view.running]
-    trouble = [_silence_text(view, silence_s)] if is_away else [*daemon_trouble(view)]
-    trouble += [(one["alarm_level"], one["alarm"]) for one in runs if one["alarm"]]
-    trouble.sort(key=lambda one: one[0] != BAD)  # the worst first
+    runs = [run_texts(one, now, not is_away) for one in view.running]
+    trouble = [_silence_alarm(view, silence_s)] if is_away else [*daemon_trouble(view)]
+    trouble += [Alarm(one["alarm_level"], one["alarm"], one["alarm_do"]) for one in runs if one["alarm"]]
+    trouble.sort(key=lambda one: one.level != BAD)  # the worst first
     recording = [one for one in runs if one["state"] in (*_WRITING, AcquisitionState.PAUSED)]
     summary = f"recording {count_text(len(recording), 'run')}" if recording else "idle"
     return {
         "host": host,
-        "alarm": "  ·  ".join(text for _, text in trouble),
-        "alarm_level": trouble[0][0] if trouble else "",
-        "alarm_why": view.why if is_away else "",
+        "alarm": "  ·  ".join(one.text for one in trouble),
+        "alarm_level": trouble[0].level if trouble else "",
+        "alarm_why": "  ·  ".join(dict.fromkeys(one.action for one in trouble)),
         "is_away": is_away,
         "title": f"{_title(trouble, summary)} · {host}",
         "summary": "no word from the daemon" if is_away else summary,
@@ -54,19 +52,24 @@ def page_texts(
     }
 
 
-def daemon_trouble(view: DaemonView) -> Iterable[tuple[str, str]]:
-    """Level and text of what is wrong with the daemon as a whole."""
+def daemon_trouble(view: DaemonView) -> Iterator[Alarm]:
+    """What is wrong with the daemon as a whole, where no alarm of a run says it."""
     if view.status is None:
         return
-    if view.status.space == SpaceLevel.LOW:
-        yield WARN, f"disk space is low: {size_text(view.status.free_bytes or 0)} left"
+    left, action = size_text(view.status.free_bytes or 0), f"free space on the disk of {view.status.data}"
+    if view.status.space == SpaceLevel.LOW and not any(one.short_bytes for one in view.running):
+        yield Alarm(WARN, f"disk space is low: {left} left", action)
     elif view.status.space == SpaceLevel.FULL and not any(one.paused for one in view.running):
-        yield BAD, f"the disk is full: {size_text(view.status.free_bytes or 0)} left"
+        yield Alarm(BAD, f"the disk is full: {left} left", action)
 
 
-def run_texts(run: AcquisitionStatus, frames_per_s: float | None, is_known: bool) -> dict[str, Any]:
-    """Texts of a running acquisition. is_known: the daemon answers, so that the numbers are those of now."""
-    level, alarm = run_alarm(run, frames_per_s) if is_known else ("", "")
+def run_texts(run: AcquisitionStatus, now: datetime, is_known: bool) -> dict[str, Any]:
+    """Texts of a running acquisition. is_known: the daemon answers, so that the numbers are those of now.
+
+    sentence has the end in the zone of `now`; a script makes it of the three parts before it, in the reader's own.
+    """
+    words = run_summary(run if is_known else replace(run, seconds_to_end=None))
+    alarm, end = words.alarm if is_known else Alarm(), words.ends_at(now)
     return {
         "id": run.dataset_id,
         "name": run.name,
@@ -81,64 +84,30 @@ def run_texts(run: AcquisitionStatus, frames_per_s: float | None, is_known: bool
         "published": f"{run.published:,}",
         "durable": f"{run.durable:,}",
         "last_safe": f"last safe frame {run.durable - 1:,}" if run.durable else "no frame is safe yet",
-        "behind": run.safety,
-        "durable_share": run.durable / run.known if run.known else 0.0,
-        "planned": "" if run.expected is None else f"{count_text(run.expected, 'frame')} planned",
-        "skipped": f"{count_text(run.skipped, 'frame')} skipped" if run.skipped else "",
-        "rate": rate_text(run.bytes_per_s),
-        "frame_rate": "" if frames_per_s is None else f"{frames_per_s:.1f} fps",
+        "safe_text": words.safe_text,
+        "ends_at": "" if end is None else end.astimezone(UTC).isoformat(timespec="seconds"),
+        "to_come_text": words.to_come_text,
+        "sentence": words.sentence(now),
+        "planned": words.planned,
+        "safe": words.safe,
+        "safe_share": words.safe_share,
+        "to_come_bytes": run.to_come_bytes,
+        "fits": words.fits,
+        "skipped": words.skipped_text,
+        "rate": words.rate_text,
+        "frame_rate": words.frame_rate_text,
         "queue": f"queue {count_text(run.queue_frames, 'frame')}, {size_text(run.queue_bytes)}",
-        "forecast": forecast_text(run.seconds_left, run.frames_left),
         "since_frame": _since_text(run.seconds_since_frame) if is_known else "age of the last frame not known",
-        "is_stale": not is_known or is_silent(run, frames_per_s),
+        "is_stale": not is_known or is_silent(run, words.frames_per_s),
         "mirrors": [mirror_texts(name, one, run.published) for name, one in run.mirrors.items()],
         "warnings": [
             {"time": time_text(time), "code": code, "text": text}
             for code, text, time in run.warnings[-MAX_WARNINGS:][::-1]
         ],
-        "alarm": alarm,
-        "alarm_level": level,
+        "alarm": f"{alarm.text} ({run.name})" if alarm.text else "",
+        "alarm_level": alarm.level,
+        "alarm_do": alarm.action,
     }
-
-
-def run_alarm(run: AcquisitionStatus, frames_per_s: float | None) -> tuple[str, str]:
-    """Level and text of what keeps a run from recording; empty if nothing does."""
-    if run.paused or run.state == AcquisitionState.PAUSED:
-        return BAD, f"PAUSED: disk full ({run.name})"
-    if run.stall:
-        return BAD, f"STALLED: {run.stall} ({run.name})"
-    if run.state == AcquisitionState.ORPHANED:
-        return BAD, f"the program that sends {run.name} is silent"
-    if is_silent(run, frames_per_s):
-        return WARN, f"no frame for {duration_text(run.seconds_since_frame or 0)} ({run.name})"
-    return "", ""
-
-
-def is_silent(run: AcquisitionStatus, frames_per_s: float | None) -> bool:
-    """Return True if a run that had frames has had none for five times their usual interval.
-
-    frames_per_s: lately. The rate of the whole run counts, too: a time lapse has minutes between its frames.
-    """
-    since_s, running_s = run.seconds_since_frame, run.running_s
-    if run.state != AcquisitionState.RUNNING or not run.received or since_s is None or running_s is None:
-        return False
-    usual_s = (running_s - since_s) / run.received
-    if frames_per_s:
-        usual_s = max(usual_s, 1 / frames_per_s)
-    return since_s > max(SILENT_S, SILENT_INTERVALS * usual_s)
-
-
-def forecast_text(seconds_left: float | None, frames_left: int | None) -> str:
-    """For example "full in 2 h 10 min, about 156,000 more frames"."""
-    frames = "" if frames_left is None else f"about {count_text(rounded(frames_left), 'more frame')}"
-    if seconds_left is None:
-        return f"space for {frames}" if frames else "space lasts: not known yet"
-    return ", ".join(filter(None, (f"full in {duration_text(seconds_left)}", frames)))
-
-
-def rounded(count: int) -> int:
-    """Three digits: more would promise what no forecast can keep."""
-    return int(float(f"{count:.3g}"))
 
 
 def mirror_texts(name: str, view: ViewStatus, published: int) -> dict[str, Any]:
@@ -171,7 +140,7 @@ def receipt_texts(receipt: Receipt) -> dict[str, Any]:
     """Texts of a receipt. is_good only if every frame that was sent is stored, or was declared as skipped."""
     sent = "" if receipt.sent is None else f" of {receipt.sent:,} sent"
     gaps = [
-        f"{_span(gap.first, gap.count)} missing{f': {gap.reason}' if gap.reason else ''}"
+        f"frame{'s' * (gap.count > 1)} {numbers_text(gap.first, gap.count)} missing{gap.reason and ': '}{gap.reason}"
         for gap in receipt.missing[:MAX_GAPS]
     ]
     if len(receipt.missing) > MAX_GAPS:
@@ -220,19 +189,19 @@ def _daemon_texts(status: DaemonStatus | None) -> dict[str, Any]:
     }
 
 
-def _title(trouble: list[tuple[str, str]], summary: str) -> str:
+def _title(trouble: list[Alarm], summary: str) -> str:
     if not trouble:
         return f"● {summary}" if summary != "idle" else summary
-    return f"⚠ {trouble[0][1]}"
+    return f"⚠ {trouble[0].text}"
 
 
-def _silence_text(view: DaemonView, silence_s: float | None) -> tuple[str, str]:
+def _silence_alarm(view: DaemonView, silence_s: float | None) -> Alarm:
     if view.is_starting:
-        return WARN, STARTING
+        return Alarm(WARN, STARTING, view.why)
     if silence_s is None:
-        return BAD, "no daemon answers"
+        return Alarm(BAD, "no daemon answers", view.why)
     duration = f"{int(silence_s)} s" if silence_s < 60 else duration_text(silence_s)
-    return BAD, f"no word from the daemon for {duration}: these numbers are old"
+    return Alarm(BAD, f"no word from the daemon for {duration}: these numbers are old", view.why)
 
 
 def _transport(run: AcquisitionStatus) -> str:
@@ -243,10 +212,6 @@ def _since_text(seconds: float | None) -> str:
     if seconds is None:
         return ""
     return "last frame just now" if seconds < 1 else f"last frame {duration_text(seconds)} ago"
-
-
-def _span(first: int, count: int) -> str:
-    return f"frame {first:,}" if count == 1 else f"frames {first:,} to {first + count - 1:,}"
 
 
 def _no_receipt() -> dict[str, Any]:
