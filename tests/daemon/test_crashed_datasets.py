@@ -190,3 +190,14 @@ def test_a_complete_mirror_without_its_record_gets_one(cells: Path) -> None:
     (cells / RECORD).unlink()
     assert unfinished_of(cells) == []
     assert json.loads((cells / RECORD).read_text())["frames"] == before["frames"] == 2
+
+
+def test_a_removed_mirror_is_made_on_request_and_then_continued(cells: Path) -> None:
+    for part in ("cells.n5", "cells.n5.view"):
+        shutil.rmtree(cells.with_name(part))
+    run = run_of(cells)  # as `acqstream mirror`
+    run.step()
+    run.close()  # it is killed
+    assert unfinished_of(cells) == ["n5"]
+    finish(run_of(cells))
+    assert unfinished_of(cells) == []
