@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -118,4 +119,6 @@ def _opening_command(report: ExportReport) -> str:
         return "napari"
     if report.path.endswith(".parquet"):
         suffix = ".parquet"
-    return f'{shell_word(sys.executable)} -c "{_PROGRAMS[suffix]}"'
+    # PowerShell takes a program in quotes as a text
+    python = sys.executable if re.fullmatch(r"[\w.:/\\-]+", sys.executable) else shell_word(sys.executable)
+    return f'{python} -c "{_PROGRAMS[suffix]}"'

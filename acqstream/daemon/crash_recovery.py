@@ -67,10 +67,10 @@ def recover_all(folders: Iterable[Path]) -> list[RecoveryReport]:
     """
     reports = []
     for folder in folders:
-        if not os.path.lexists(folder / STATE_NAME):
-            _remove_unstarted(folder)
-            continue
         try:
+            if not os.path.lexists(folder / STATE_NAME):
+                _remove_unstarted(folder)
+                continue
             report = recover(folder)
         except (AcqStreamError, OSError) as error:
             logger.error("cannot recover %s: %s", folder, error)  # noqa: TRY400 - expected: no stack

@@ -126,3 +126,19 @@ def test_a_choice_that_the_dataset_lacks(cells: Path, capsys: pytest.CaptureFixt
 def test_a_missing_dataset_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(str(tmp_path / "cells"), "--to", "tiff") == 1
     assert capsys.readouterr().err == f"acqstream: {tmp_path / 'cells'}: no such file or folder\n"
+
+
+@pytest.mark.parametrize(
+    ("python", "start"),
+    [
+        (r"C:\Python311\python.exe", r"C:\Python311\python.exe -c "),
+        (r"C:\Program Files\python.exe", r'"C:\Program Files\python.exe" -c '),
+        ("/my lab/bin/python", "'/my lab/bin/python' -c "),
+    ],
+)
+def test_the_python_of_the_last_line_can_be_typed(
+    cells: Path, python: str, start: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", python)
+    assert run(str(cells), "--to", "table") == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith(f"open {start}")

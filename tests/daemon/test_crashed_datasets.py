@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,23 @@ def test_a_dataset_that_still_grows_is_left_alone(tmp_path: Path, caplog: pytest
         ended.set()
         thread.join()
     assert "another program still writes it" in caplog.text
+
+
+def test_a_folder_that_may_not_be_read_stops_no_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    locked, good = half_made(tmp_path / "locked"), crash(tmp_path / "good", frames_of(3))
+    iterdir = Path.iterdir
+
+    def listed(folder: Path) -> Iterator[Path]:
+        if folder == locked:
+            raise PermissionError(13, "Permission denied", str(folder))
+        return iterdir(folder)
+
+    monkeypatch.setattr(Path, "iterdir", listed)
+    earlier = earlier_runs([locked, good])
+    assert [report.folder for report in recover_all(earlier.crashed)] == [str(good)]
+    assert f"cannot recover {locked}: " in caplog.text
 
 
 def finished(folder: Path, *views: str) -> Path:
@@ -190,3 +208,14 @@ def test_a_complete_mirror_without_its_record_gets_one(cells: Path) -> None:
     (cells / RECORD).unlink()
     assert unfinished_of(cells) == []
     assert json.loads((cells / RECORD).read_text())["frames"] == before["frames"] == 2
+
+
+def test_a_removed_mirror_is_made_on_request_and_then_continued(cells: Path) -> None:
+    for part in ("cells.n5", "cells.n5.view"):
+        shutil.rmtree(cells.with_name(part))
+    run = run_of(cells)  # as `acqstream mirror`
+    run.step()
+    run.close()  # it is killed
+    assert unfinished_of(cells) == ["n5"]
+    finish(run_of(cells))
+    assert unfinished_of(cells) == []

@@ -17,7 +17,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     ".": (4, 360),
     "arrays": (9, 1544),
     "bench": (10, 2481),
-    "cli": (23, 2795),
+    "cli": (23, 2798),
     "client": (20, 5299),
     "client/pycromanager": (4, 667),
     "client/pymmcore": (7, 1472),
