@@ -15,6 +15,7 @@ from acqstream.web.data.neuroglancer_state import state_url
 from acqstream.web.neuroglancer_routes import ViewerProcesses
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import frames_at, places_of
+from tests.waiting import until
 from tests.web.web_process import web_thread
 
 SIZES = {"time": 3, "channel": 2, "z": 4}
@@ -68,6 +69,22 @@ def test_a_token_stays_in_the_addresses(data):
     with web_thread(data, token=token) as site:
         state = json.loads(site.ask(f"/t/{token}/view/cells/state.json").body)
         assert state["layers"][0]["source"].startswith(f"{site.url}/t/{token}/data/cells@")
+
+
+def test_the_server_tells_whether_a_source_is_loaded(data):
+    with web_thread(data) as site:
+        source = json.loads(site.ask("/view/cells/state.json").body)["layers"][0]["source"]
+        place = source.removeprefix(site.url).removesuffix("|zarr3:")
+        address = place.split("/")[2]
+
+        def loaded():
+            return json.loads(site.ask(f"/view/cells/loaded/{address}").body)["loaded"]
+
+        assert site.ask(f"{place}zarr.json").status == 200
+        assert loaded() is None
+        assert site.ask(f"{place}0/c/0/0/0/0/0").status == 200
+        until(loaded, "the chunk was sent a while ago")
+        assert json.loads(site.ask("/view/none/loaded/..%2f..").body) == {"loaded": None}
 
 
 FOLLOWER = """
