@@ -1,4 +1,4 @@
-"""Datasets in napari: its reader, their layers, which grow, and sliders that follow the newest frame.
+"""Datasets in napari: its reader, their layers, which grow, and a slider that follows what is new.
 
 `image_layers` decides what is shown, where, and how it looks. `get_reader` is the reader for
 `viewer.open(path, plugin="acqstream")` (manifest: acqstream/napari.yaml).
@@ -350,7 +350,7 @@ def read_layers(path: PathLike) -> list[LayerData]:
 
 
 def show_layers(viewer: Any, path: PathLike, *, follow_links: bool = False, follow: bool = False) -> None:
-    """Add the layers of `read_layers` to a viewer. follow: the sliders go to the newest frame, also later ones."""
+    """Add the layers of `read_layers` to a viewer. follow: see `NewestFrame`."""
     dataset = open_dataset(path, follow_links=follow_links)
     widen_ranges(viewer)
     for data, keywords, _ in image_layers(dataset):

@@ -313,6 +313,26 @@ def test_a_growing_run_is_followed_without_a_black_picture(viewer: Any, tmp_path
             time.sleep(INTERVAL_MS / 1000)
 
 
+@pytest.mark.parametrize("follow", [True, False])
+def test_an_interval_that_becomes_known_moves_no_slider(viewer: Any, tmp_path: Path, follow: bool) -> None:
+    """The third time says how far times are apart: then the slider counts seconds."""
+    frames = [dim_frame(number, {"time": number}, elapsed_ms=100 * number) for number in range(3)]
+    with start_log(tmp_path / "cells") as log:
+        for frame in frames[:2]:
+            log.append(frame.header, frame.image)
+        assert log.wait_for_published(2)
+        show_layers(viewer, tmp_path / "cells")
+        (layer,) = viewer.layers
+        live = LiveLayers(viewer, layer.metadata["acqstream"].dataset, follow=follow)
+        viewer.dims.set_current_step(0, 1)
+        assert layer.scale[0] == 1
+        log.append(frames[2].header, frames[2].image)
+        assert log.wait_for_published(3)
+        live.update()
+    assert layer.scale[0] == 0.1
+    assert np.array_equal(shown(layer), frames[2 if follow else 1].image)
+
+
 def test_a_running_dataset_is_named_as_followed(viewer: Any, tmp_path: Path) -> None:
     folder = Folder(tmp_path / "data")
     (folder.path / "acqstream.json").write_text('{"format": "acqstream", "state": "RUNNING"}')
