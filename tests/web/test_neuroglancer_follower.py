@@ -187,6 +187,20 @@ VIEW = """(() => {
 })()"""
 
 
+# Reads a pixel below the middle, in the bright half, each time that the page has drawn: between two looks as well.
+WATCH = """(() => {
+  const {display} = viewer, {gl, canvas} = display, pixel = new Uint8Array(4);
+  const panel = document.querySelector(".neuroglancer-rendered-data-panel").getBoundingClientRect();
+  const below = panel.y + panel.height / 2 + 16 - canvas.getBoundingClientRect().y;
+  window.drawn = [];
+  display.updateFinished.add(() => {
+    gl.bindFramebuffer(gl.FRAMEBUFFER, null);
+    gl.readPixels(canvas.width / 2 + 8, canvas.height - below, 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, pixel);
+    window.drawn.push(Math.max(...pixel.slice(0, 3)));
+  });
+})()"""
+
+
 class Screen:
     """What a page shows of a `GrowingRun`."""
 
@@ -245,7 +259,10 @@ def followed_run(tmp_path: Path, frames_per_s: float) -> Iterator[tuple[GrowingR
 @needs_neuroglancer[1]
 @pytest.mark.parametrize("frames_per_s", [5, 30])
 def test_a_run_is_followed_without_a_black_moment(tmp_path: Path, frames_per_s: float) -> None:
-    """Ten looks a second at the screen. The second plane and another zoom, chosen by hand, stay."""
+    """Ten looks a second at the screen, and one at everything that the page draws.
+
+    The second plane and another zoom, chosen by hand, stay.
+    """
     with followed_run(tmp_path, frames_per_s) as (run, page):
         screen = Screen(page)
 
@@ -260,6 +277,8 @@ def test_a_run_is_followed_without_a_black_moment(tmp_path: Path, frames_per_s: 
         until(lambda: has_picture() and screen.look()[2] == 1, "the second plane", every_s=0.1)
         view = screen.view
         assert view["scale"] != 1
+        page.value(WATCH)
+        n_before = len(page.requests)
         seen: set[int] = set()
         looks = []
 
@@ -275,5 +294,10 @@ def test_a_run_is_followed_without_a_black_moment(tmp_path: Path, frames_per_s: 
 
         until(look, "three changes", every_s=0.1)
         assert np.std(looks) < 1
+        documents = [url for url in page.requests[n_before:] if "/data/" in url]
+        assert 0 < len(documents) <= 2 * (len(seen) + 1)  # two of each source, also of the next one
+        drawn = page.value("drawn")
+        assert len(drawn) > len(seen)
+        assert min(drawn) > 100
         later = page.value(VIEW)
         assert later | {"at": {**later["at"], "t": 0}} == view | {"at": {**view["at"], "t": 0}}
