@@ -1,4 +1,4 @@
-"""Datasets in napari: its reader, their layers, which grow, and sliders that follow the newest frame.
+"""Datasets in napari: its reader, their layers, which grow, and a slider that follows what is new.
 
 `image_layers` decides what is shown, where, and how it looks. `get_reader` is the reader for
 `viewer.open(path, plugin="acqstream")` (manifest: acqstream/napari.yaml).
@@ -14,6 +14,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from acqstream.arrays.array_plan import growing_axis
 from acqstream.arrays.level_layout import C
 from acqstream.dataset.dataset import Dataset, level_arrays, open_dataset, small_array
 from acqstream.dataset.level_array import LevelArray
@@ -110,14 +111,14 @@ def _any_picture(source: LayerSource) -> NDArray[Any]:
 
 
 KEY = "F"
-_STOPPED = f"not following: a slider was moved; press {KEY} to follow the newest frame"
+_STOPPED = f"not following: the slider was moved; press {KEY} to follow the newest frame"
 
 
 class NewestFrame:
-    """Keeps a viewer at the newest frame until somebody moves a slider; the key F switches it on and off.
+    """Keeps a viewer at the newest complete time until somebody moves its slider; the key F switches it on and off.
 
-    A line in the viewer names the frame, or the reason why it does not follow. Datasets without frames are followed
-    along their slowest axis.
+    A time is complete when it has all frames that other times have; other sliders stay where they are. Without times it
+    follows z, else the slowest axis. A line in the viewer names the place, or the reason why it does not follow.
     """
 
     def __init__(self, viewer: Any, dataset: Dataset) -> None:
@@ -128,11 +129,14 @@ class NewestFrame:
         viewer.text_overlay.visible = True
         viewer.bind_key(KEY, lambda _viewer: self.toggle(), overwrite=True)
 
-    def update(self) -> None:
-        """Move the sliders. Call it in the thread of the window, after the layers have grown."""
+    def notice_moves(self) -> None:
+        """Stop if the slider was moved. Call it before the layers grow, which can move it as well."""
         if self.is_following and self._is_moved():
             self.is_following = False
             self._viewer.text_overlay.text = _STOPPED
+
+    def update(self) -> None:
+        """Move the slider. Call it in the thread of the window, after the layers have grown."""
         if self.is_following:
             self._show()
 
@@ -168,12 +172,20 @@ class NewestFrame:
             return
 
     def _newest(self) -> dict[str, AxisValue] | None:
-        if self._dataset.has_frames:
-            return self._dataset.newest_key()
+        """The newest complete value of the axis that grows, by its name; None before the first frame."""
         level = self._dataset.levels[0]
         if not level.item_count:
             return None
-        return {name: values[-1] for name, values in list(level.axis_values().items())[:1]}
+        values = level.axis_values()
+        name = growing_axis(dict.fromkeys([name for name in values if name != CHANNEL], 0))
+        if name is None:
+            return {}
+        along, key = values[name], self._dataset.newest_key() if self._dataset.has_frames else None
+        if key is None:  # chunk formats announce what is complete
+            return {name: along[-1]}
+        last = along.index(key[name]) if name in key else 0
+        selection = tuple(last if axis == name else slice(None) for axis in level.axes)
+        return {name: along[last - 1 if last and level.missing(selection, limit=1) else last]}
 
 
 def _place_in(source: LayerSource, newest: dict[str, AxisValue]) -> dict[int, float]:
@@ -215,6 +227,8 @@ class LiveLayers:
 
         Call it in the thread of the window. A layer that was removed stays away. Raises as `Dataset.refresh`.
         """
+        if self._newest is not None:
+            self._newest.notice_moves()
         self._dataset.refresh()
         writing = self._dataset.writing  # after the refresh: when it is false, that one brought the last frames
         counts = self._count()
@@ -234,13 +248,23 @@ class LiveLayers:
         return set(self._dataset.levels[0].axis_values().get(CHANNEL, [None]))
 
     def _show(self) -> None:
-        for layer in list(self._viewer.layers):
-            source = layer.metadata.get(METADATA_KEY)
-            if isinstance(source, LayerSource) and source.dataset is self._dataset:
-                self._grow(layer, source)
+        steps, places = self._viewer.dims.current_step, self._places()
+        for layer in self._own_layers():
+            self._grow(layer, layer.metadata[METADATA_KEY])
+        # As when the interval of times is known: the sliders show the same as before.
+        if self._places() != places and self._viewer.dims.ndim == len(steps):
+            self._viewer.dims.set_current_step(range(len(steps)), steps)
         for data, keywords, _ in image_layers(self._dataset, self._shown):
             self._viewer.add_image(data, **keywords)
         self._shown |= self._channels()
+
+    def _own_layers(self) -> list[Any]:
+        sources = [(layer, layer.metadata.get(METADATA_KEY)) for layer in self._viewer.layers]
+        return [layer for layer, source in sources if getattr(source, "dataset", None) is self._dataset]
+
+    def _places(self) -> list[list[float]]:
+        """Distances and places along the axes of each layer."""
+        return [[*layer.scale, *layer.translate] for layer in self._own_layers()]
 
     def _grow(self, layer: Any, source: LayerSource) -> None:
         if source.channel not in self._channels():  # channels came after frames without one
@@ -326,7 +350,7 @@ def read_layers(path: PathLike) -> list[LayerData]:
 
 
 def show_layers(viewer: Any, path: PathLike, *, follow_links: bool = False, follow: bool = False) -> None:
-    """Add the layers of `read_layers` to a viewer. follow: the sliders go to the newest frame, also later ones."""
+    """Add the layers of `read_layers` to a viewer. follow: see `NewestFrame`."""
     dataset = open_dataset(path, follow_links=follow_links)
     widen_ranges(viewer)
     for data, keywords, _ in image_layers(dataset):

@@ -51,6 +51,8 @@ async def serve_data(request: web.Request) -> web.StreamResponse:
     except BadAddress:
         return absent()
     with ExitStack() as lent:  # the dataset, so that it is not closed before the answer was sent
+        if "@" in parts[0]:
+            lent.enter_context(context.loads.answering(parts[0], is_chunk=not _is_json(parts[-1])))
         # One step in another thread: handing a request to it and back costs as much as reading a piece of a frame.
         found = await context.run(_find, context, parts, request.headers.get("If-None-Match"), lent)
         if isinstance(found, Body):

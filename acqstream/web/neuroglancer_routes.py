@@ -2,6 +2,7 @@
 
 /view/NAME               leads to a Neuroglancer that shows the dataset
 /view/NAME/state.json    the state, with the frames that are published now
+/view/NAME/loaded/PART   whether viewers have what they asked for of a source below /data/PART/
 /neuroglancer/...        files of the built client, if there is one
 """
 
@@ -87,6 +88,7 @@ def neuroglancer_routes(context: WebContext) -> Iterator[web.RouteDef]:
     """The routes of this group."""
     yield web.get("/view/{name}", show)
     yield web.get("/view/{name}/state.json", send_state)
+    yield web.get("/view/{name}/loaded/{address}", send_loaded)
     if context.settings.neuroglancer is not None:
         yield web.get("/neuroglancer/{rest:.*}", send_client)
 
@@ -118,6 +120,13 @@ async def send_state(request: web.Request) -> web.StreamResponse:
     if state is None:
         return absent()
     content = json.dumps(state).encode()
+    return await send(request, Body([content], content_tag(content), JSON, NO_CACHE))
+
+
+async def send_loaded(request: web.Request) -> web.StreamResponse:
+    """Answer with {"loaded": true}, false while viewers load a source, null if none has asked for its chunks."""
+    found = request.app[CONTEXT].loads.is_loaded(request.match_info["address"])
+    content = json.dumps({"loaded": found}).encode()
     return await send(request, Body([content], content_tag(content), JSON, NO_CACHE))
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ParamSpec, TypeVar
 
@@ -24,9 +27,56 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
+MAX_SOURCES = 64
+QUIET_S = 0.4  # a viewer that asks for nothing so long after an answer has all that it wants
+
+
+@dataclass(slots=True)
+class _Load:
+    n_open: int = 0
+    has_chunks: bool = False
+    ended_s: float = 0.0
+
+
+class SourceLoads:
+    """Whether viewers have what they asked for of a source, by the first part of its address.
+
+    Of the MAX_SOURCES that were asked for last. Used in the server's loop.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._loads: OrderedDict[str, _Load] = OrderedDict()
+
+    @contextmanager
+    def answering(self, address: str, *, is_chunk: bool) -> Iterator[None]:
+        """A request for an object of a source, until its answer was sent."""
+        load = self._loads.setdefault(address, _Load())
+        self._loads.move_to_end(address)
+        if len(self._loads) > MAX_SOURCES:
+            self._loads.popitem(last=False)
+        load.n_open += 1
+        try:
+            yield
+        finally:
+            load.n_open -= 1
+            load.has_chunks |= is_chunk
+            load.ended_s = self._clock()
+
+    def is_loaded(self, address: str) -> bool | None:
+        """True when chunks were asked for, and nothing more since QUIET_S; None if no chunk was asked for."""
+        load = self._loads.get(address)
+        if load is None or not (load.n_open or load.has_chunks):
+            return None
+        return load.has_chunks and not load.n_open and self._clock() - load.ended_s >= QUIET_S
+
+
 @dataclass(frozen=True)
 class WebContext:
-    """One per server. watch: of its connections. feed: views of the daemon. metrics: of requests, in registry."""
+    """One per server. watch: of its connections. feed: views of the daemon. metrics: of requests, in registry.
+
+    loads: what viewers have of sources that never change.
+    """
 
     settings: WebSettings
     gate: RequestGate
@@ -37,6 +87,7 @@ class WebContext:
     feed: DaemonFeed
     registry: CollectorRegistry
     metrics: WebMetrics
+    loads: SourceLoads = field(default_factory=SourceLoads)
 
     async def run(self, function: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
         """Call a function that reads files, in a thread: the loop waits for no disk."""

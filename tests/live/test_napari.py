@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.dataset.napari_live import LiveLayers, image_layers, live_layers, show_layers
+from acqstream.dataset.napari_live import INTERVAL_MS, LiveLayers, image_layers, live_layers, show_layers
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, STACK, Folder, image
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of
+from tests.log.growing_run import GrowingRun, picture_value
 from tests.log.make_frames import dim_frame, start_log
+from tests.waiting import in_time
 
 pytestmark = [
     pytest.mark.slow,
@@ -250,32 +252,85 @@ def has_items(path: Path) -> bool:
         return False
 
 
-def test_the_sliders_follow_the_newest_frame_until_one_is_moved(viewer: Any, tmp_path: Path) -> None:
+def test_the_time_follows_what_is_complete_until_it_is_moved(viewer: Any, tmp_path: Path) -> None:
     folder = Folder(tmp_path / "data", {"z-step_um": 2.0, "PixelSizeUm": 1.0})
     for z in (3, 4):
         folder.add({"time": 0, "z": z}, image(z))
     show_layers(viewer, folder.path)
     (layer,) = viewer.layers
     live = LiveLayers(viewer, layer.metadata["acqstream"].dataset, follow=True)
+    viewer.dims.set_current_step(1, 1)
     assert np.array_equal(shown(layer), image(4))
     assert viewer.text_overlay.visible
-    assert viewer.text_overlay.text == "finished, newest frame: time 0, z 4"
+    assert viewer.text_overlay.text == "finished, newest frame: time 0"
     folder.add({"time": 1, "z": 3}, image(9))
     live.update()
-    assert np.array_equal(shown(layer), image(9))
-    viewer.dims.set_current_step(0, 0)
+    assert np.array_equal(shown(layer), image(4))  # the other plane of time 1 is not there
+    folder.add({"time": 1, "z": 4}, image(10))
+    live.update()
+    assert np.array_equal(shown(layer), image(10))
+    viewer.dims.set_current_step(1, 0)
+    folder.add({"time": 2, "z": 3}, image(11))
     folder.add({"time": 2, "z": 4}, image(12))
     live.update()
+    assert np.array_equal(shown(layer), image(11))  # in the plane where it was put by hand
+    viewer.dims.set_current_step(0, 0)
+    folder.add({"time": 3, "z": 3}, image(13))
+    folder.add({"time": 4, "z": 3}, image(14))
+    live.update()
     assert np.array_equal(shown(layer), image(3))  # where it was put by hand
-    assert viewer.text_overlay.text.startswith("not following: a slider was moved; press F")
+    assert viewer.text_overlay.text.startswith("not following: the slider was moved; press F")
     press_f = next(call for key, call in viewer.keymap.items() if str(key) == "F")
     press_f(viewer)
-    assert np.array_equal(shown(layer), image(12))
+    assert np.array_equal(shown(layer), image(13))  # time 4 is there, so nothing more of 3 is waited for
     press_f(viewer)
-    folder.add({"time": 3, "z": 4}, image(13))
+    folder.add({"time": 4, "z": 4}, image(15))
     live.update()
-    assert np.array_equal(shown(layer), image(12))
+    assert np.array_equal(shown(layer), image(13))
     assert viewer.text_overlay.text.startswith("not following; press F")
+
+
+@pytest.mark.parametrize("frames_per_s", [5, 30])
+def test_a_growing_run_is_followed_without_a_black_picture(viewer: Any, tmp_path: Path, frames_per_s: int) -> None:
+    """What the layers show after each turn of the window's timer; z stays, and complete times come soon."""
+    with start_log(tmp_path / "cells", memory_bytes=2**24) as log, GrowingRun(log, frames_per_s) as run:
+        run.wait_for_time(1)
+        show_layers(viewer, tmp_path / "cells")
+        live = LiveLayers(viewer, viewer.layers[0].metadata["acqstream"].dataset, follow=True)
+        viewer.dims.set_current_step(1, 1)
+        seen: set[int] = set()
+        while len(seen) < 8:
+            expected = run.complete_before(in_time(10.0))
+            live.update()
+            at, plane = viewer.dims.current_step[:2]
+            assert at >= expected
+            assert plane == 1
+            assert len(viewer.layers) == 2
+            for layer in viewer.layers:
+                assert set(shown(layer).ravel()) == {picture_value(at, plane)}
+            assert viewer.text_overlay.text == f"following: time {at}"
+            seen.add(at)
+            time.sleep(INTERVAL_MS / 1000)
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_an_interval_that_becomes_known_moves_no_slider(viewer: Any, tmp_path: Path, follow: bool) -> None:
+    """The third time says how far times are apart: then the slider counts seconds."""
+    frames = [dim_frame(number, {"time": number}, elapsed_ms=100 * number) for number in range(3)]
+    with start_log(tmp_path / "cells") as log:
+        for frame in frames[:2]:
+            log.append(frame.header, frame.image)
+        assert log.wait_for_published(2)
+        show_layers(viewer, tmp_path / "cells")
+        (layer,) = viewer.layers
+        live = LiveLayers(viewer, layer.metadata["acqstream"].dataset, follow=follow)
+        viewer.dims.set_current_step(0, 1)
+        assert layer.scale[0] == 1
+        log.append(frames[2].header, frames[2].image)
+        assert log.wait_for_published(3)
+        live.update()
+    assert layer.scale[0] == 0.1
+    assert np.array_equal(shown(layer), frames[2 if follow else 1].image)
 
 
 def test_a_running_dataset_is_named_as_followed(viewer: Any, tmp_path: Path) -> None:
@@ -288,8 +343,8 @@ def test_a_running_dataset_is_named_as_followed(viewer: Any, tmp_path: Path) -> 
         for data, keywords, _ in image_layers(ds):
             viewer.add_image(data, **keywords)
         LiveLayers(viewer, ds, follow=True)
-        assert viewer.text_overlay.text == "following: time 1, channel B"
-        assert viewer.dims.current_step[0] == 1
+        assert viewer.text_overlay.text == "following: time 0"
+        assert viewer.dims.current_step[0] == 0  # channel A of time 1 has not come
 
 
 def test_a_finished_dataset_and_arrays_go_to_their_last_picture(viewer: Any) -> None:
@@ -297,8 +352,9 @@ def test_a_finished_dataset_and_arrays_go_to_their_last_picture(viewer: Any) -> 
     with acqstream.open(GOLDEN / "py_uint16" / "data") as ds:
         newest = list(ds.keys())[-1]
         assert ds.newest_key() == newest
-        shown_layers = [layer for layer in viewer.layers if layer.metadata["acqstream"].channel == newest["channel"]]
-        assert np.array_equal(shown(shown_layers[0]), ds.read_frame(newest))
+        for layer in viewer.layers:
+            place = {**newest, "channel": layer.metadata["acqstream"].channel, "z": viewer.dims.current_step[1]}
+            assert np.array_equal(shown(layer), ds.read_frame(place))
     viewer.layers.clear()
     show_layers(viewer, N5, follow=True)
     (layer,) = viewer.layers
@@ -394,7 +450,8 @@ def test_in_a_window_a_timer_updates_until_the_dataset_is_finished(
         def stop(self) -> None:
             self.running = False
 
-    window = SimpleNamespace(layers=viewer.layers, add_image=viewer.add_image, window=SimpleNamespace(_qt_window=None))
+    parts = {"layers": viewer.layers, "dims": viewer.dims, "add_image": viewer.add_image}
+    window = SimpleNamespace(**parts, window=SimpleNamespace(_qt_window=None))
     monkeypatch.setitem(sys.modules, "qtpy.QtCore", SimpleNamespace(QTimer=Timer))
     monkeypatch.setattr(napari, "current_viewer", lambda: window)
     folder = Folder(tmp_path / "data")

@@ -23,7 +23,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "client/pymmcore": (7, 1472),
     "codecs": (8, 670),
     "daemon": (24, 6068),
-    "dataset": (12, 2112),
+    "dataset": (12, 2136),
     "description": (6, 972),
     "doctor": (5, 901),
     "export": (8, 1655),
@@ -49,8 +49,8 @@ LIMITS: dict[str, tuple[int, int]] = {
     "storage/platform": (19, 4068),
     "storage/stores": (6, 1156),
     "views": (14, 3191),
-    "web": (16, 2920),
-    "web/data": (7, 1085),
+    "web": (16, 2982),
+    "web/data": (7, 1154),
     "web/page": (4, 715),
 }
 # folder -> modules, servants at most, where the two rules above do not hold yet. May only shrink.

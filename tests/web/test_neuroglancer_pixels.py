@@ -1,24 +1,17 @@
-"""A real Neuroglancer shows virtual datasets: every pixel on its screen is compared, and a growing run is followed."""
+"""A real Neuroglancer shows virtual datasets: every pixel on its screen is compared."""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from acqstream.log.log import Log
-from acqstream.web import data_routes
-from acqstream.web.data import neuroglancer_follower
-from tests.log.make_frames import start_log, wait_for, write_log
+from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import array_of, frames_at, halved, places_of
-from tests.oracles.neuroglancer_page import _FLAGS, BROWSER, NeuroglancerPage, needs_neuroglancer
-from tests.oracles.webknossos_package import PYTHON
-from tests.waiting import HANG_S, until
+from tests.oracles.neuroglancer_page import NeuroglancerPage, needs_neuroglancer
 from tests.web.web_process import web_thread
 
 pytestmark = [pytest.mark.oracle, *needs_neuroglancer]
@@ -63,52 +56,3 @@ def test_every_pixel_is_on_the_screen(tmp_path: Path, page: NeuroglancerPage, la
             source, where = view_of(layout, time, channel, z)
             shown = page.plane(f"{site.url}/data/cells{chunk}/{layout}/{source}", shape=SHAPE, **where)
             assert np.array_equal(shown, ARRAY[time, channel, z])
-
-
-def test_a_viewer_follows_a_growing_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The browser asks for the frame of each new time, in a generation that has it."""
-    asked: set[tuple[int, str]] = set()
-    find = data_routes.find_object
-
-    def note(*arguments: Any) -> Any:
-        found = find(*arguments)
-        if found is not None and found.source is not None:
-            asked.add((arguments[2].generation, arguments[4]))
-        return found
-
-    monkeypatch.setattr(data_routes, "find_object", note)
-    data = tmp_path / "data"
-    data.mkdir()
-    with start_log(data / "cells") as log, web_thread(data) as site:
-        program = [str(PYTHON), "-I", "-W", "ignore", str(neuroglancer_follower.__file__)]
-        pipe = subprocess.PIPE
-        with subprocess.Popen(program, stdin=pipe, stdout=pipe, text=True, bufsize=1) as follower:
-            assert follower.stdin is not None
-            assert follower.stdout is not None
-            follower.stdin.write(f"{site.url}/view/cells/state.json\n")
-            address = follower.stdout.readline().strip()
-            folder = tmp_path / "browser"
-            browser = subprocess.Popen(
-                [str(BROWSER), *_FLAGS, f"--user-data-dir={folder}", address],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            try:
-                for number, frame in enumerate(frames_at(places_of(("time",), {"time": 4}), SHAPE)):
-                    log.append(frame.header, frame.image)
-                    wait_for(log, partial(_is_published, log, number))
-                    until(partial(_is_asked_for, asked, number), f"the browser asks for time {number}")
-            finally:
-                browser.terminate()
-                browser.wait()
-                assert follower.stdin is not None
-                follower.stdin.close()
-                follower.wait(HANG_S)
-
-
-def _is_published(log: Log, number: int) -> bool:
-    return log.cursors().published > number
-
-
-def _is_asked_for(asked: set[tuple[int, str]], time: int) -> bool:
-    return any(key == f"0/c/{time}/0/0" and count > time for count, key in asked)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pytest
 
 from acqstream.web.data import neuroglancer_follower
-from acqstream.web.data.neuroglancer_follower import merged
+from acqstream.web.data.neuroglancer_follower import Follower, fetch, merged
 from acqstream.web.data.neuroglancer_state import state_url
 from acqstream.web.neuroglancer_routes import ViewerProcesses
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import frames_at, places_of
+from tests.waiting import until
 from tests.web.web_process import web_thread
 
 SIZES = {"time": 3, "channel": 2, "z": 4}
@@ -68,6 +69,21 @@ def test_a_token_stays_in_the_addresses(data):
     with web_thread(data, token=token) as site:
         state = json.loads(site.ask(f"/t/{token}/view/cells/state.json").body)
         assert state["layers"][0]["source"].startswith(f"{site.url}/t/{token}/data/cells@")
+
+
+def test_a_follower_learns_from_the_server_whether_a_source_is_loaded(data):
+    name, token = "a b@c#ü", "a-token-of-some-length"
+    (data / "cells").rename(data / name)
+    with web_thread(data, token=token) as site:
+        url = f"{site.url}/t/{token}/view/{quote(name, safe='')}/state.json"
+        follower, state = Follower(None, url), fetch(url)
+        place = state["layers"][0]["source"].removeprefix(site.url).removesuffix("|zarr3:")
+        assert site.ask(f"{place}zarr.json").status == 200
+        assert follower._is_loaded(state) is None
+        assert site.ask(f"{place}0/c/0/0/0/0/0").status == 200
+        until(lambda: follower._is_loaded(state), "the chunk was sent a while ago")
+        assert fetch(f"{site.url}/t/{token}/view/none/loaded/..%2f..") == {"loaded": None}
+        assert site.ask(f"/view/{quote(name, safe='')}/loaded/x").status == 401
 
 
 FOLLOWER = """

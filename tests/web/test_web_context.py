@@ -1,4 +1,4 @@
-"""What handlers of all routes use: paths as they came, and calls in threads."""
+"""What handlers of all routes use: paths as they came, calls in threads, and what viewers have loaded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from acqstream.web.web_context import WebContext, plain_path
+from acqstream.web.web_context import MAX_SOURCES, QUIET_S, SourceLoads, WebContext, plain_path
 
 _ASKED: ContextVar[str] = ContextVar("_ASKED", default="")
 
@@ -43,3 +43,33 @@ def test_files_are_read_by_another_thread_for_the_same_request() -> None:
         name, total, asked = asyncio.run(ask())
     assert name.startswith("reading")
     assert (total, asked) == (3, "cells")
+
+
+def test_a_source_is_loaded_when_a_chunk_was_sent_and_nothing_more_is_asked_for() -> None:
+    now_s = 100.0
+    loads = SourceLoads(lambda: now_s)
+    with loads.answering("cells@g=1", is_chunk=False):
+        assert loads.is_loaded("cells@g=1") is False
+    now_s += QUIET_S
+    assert loads.is_loaded("cells@g=1") is None  # the page has read documents alone
+    with loads.answering("cells@g=1", is_chunk=True):
+        now_s += QUIET_S
+        assert loads.is_loaded("cells@g=1") is False
+        with pytest.raises(ConnectionError), loads.answering("cells@g=1", is_chunk=True):
+            raise ConnectionError
+        now_s += QUIET_S
+        assert loads.is_loaded("cells@g=1") is False  # of two requests, one has failed
+    assert loads.is_loaded("cells@g=1") is False
+    now_s += QUIET_S
+    assert loads.is_loaded("cells@g=1") is True
+    assert loads.is_loaded("cells@g=2") is None
+
+
+def test_no_number_of_addresses_takes_memory_without_end() -> None:
+    loads = SourceLoads()
+    with loads.answering("first", is_chunk=True):  # it is forgotten while it is answered
+        for number in range(3 * MAX_SOURCES):
+            with loads.answering(f"cells@g={number}", is_chunk=True):
+                pass
+    assert loads.is_loaded("first") is None
+    assert len(loads._loads) == MAX_SOURCES

@@ -1,9 +1,12 @@
 """A Neuroglancer on this machine that follows a growing run: a process of its own, with the `neuroglancer` package.
 
-The first line of its input is the address of the state. It prints the address of the viewer, then asks for the state
-twice a second and shows what is new, until its input ends. It
-follows the newest index until a user moves the viewer away from it. Only the standard library and
-`neuroglancer` are imported: the package may live in an environment of its own.
+The first line of its input is the address of the state. It prints the address of the viewer, and shows what is new
+until its input ends. It follows the newest index until a user moves the viewer away from it. Only the standard library
+and `neuroglancer` are imported: the package may live in an environment of its own.
+
+A page that gets another source forgets the picture of the last one at once. So the page first loads the new one out of
+sight, for the view that it shows then (`prefetch` of Neuroglancer's configuration), and shows it when the server has
+sent all of it. Nothing changes while no page asks for anything.
 """
 
 from __future__ import annotations
@@ -11,16 +14,23 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 import urllib.request
 from typing import Any
 
 POLL_S = 0.5
+CHANGE_S = 5.0
+"""Between two changes of what is shown, at least."""
+LEAD_S = 1.5
+"""The time that a page usually needs to load a new source: so long before CHANGE_S is over it is looked for."""
+PATIENCE_S = 5.0
+"""A source that no page has asked for is replaced by a newer one after this time."""
 _TIMEOUT_S = 10.0
 _FOLLOWED = ("t", "z")  # the first of these that a state has grows
 
 
 def fetch(url: str) -> dict[str, Any] | None:
-    """The state now; None if the server does not answer, or has no array yet."""
+    """The object at an address now; None if the server does not answer, or has none yet."""
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
             found = json.load(answer)
@@ -38,12 +48,12 @@ def merged(current: dict[str, Any], new: dict[str, Any], last: dict[str, Any] | 
         return new
     state = dict(current)
     state["dimensions"] = new["dimensions"]
+    newer = {layer["name"]: layer for layer in new["layers"]}
+    known = {layer["name"] for layer in last["layers"]}
     shaders = [layer["shader"] for layer in last["layers"]]
     state["layers"] = [
-        {**layer, "source": newer["source"], "shader": newer["shader"]}
-        if layer.get("shader") in shaders
-        else {**layer, "source": newer["source"]}
-        for layer, newer in zip(_with_new(current["layers"], new["layers"]), new["layers"], strict=True)
+        *(_renewed(layer, newer.get(layer.get("name")), shaders) for layer in current["layers"]),
+        *(layer for name, layer in newer.items() if name not in known),  # one that was removed stays away
     ]
     names = list(new["dimensions"])
     axis = next((names.index(name) for name in _FOLLOWED if name in names), None)
@@ -55,10 +65,72 @@ def merged(current: dict[str, Any], new: dict[str, Any], last: dict[str, Any] | 
     return state
 
 
-def _with_new(layers: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The layers that the viewer has, and those that have come since, by name."""
-    known = {layer.get("name"): layer for layer in layers}
-    return [known.get(layer["name"], layer) for layer in new]
+def _renewed(layer: dict[str, Any], newer: dict[str, Any] | None, shaders: list[str]) -> dict[str, Any]:
+    """A layer with its new source, and with the new shader if it still has one of `shaders`; another one as it is."""
+    if newer is None:
+        return layer
+    shader = {"shader": newer["shader"]} if layer.get("shader") in shaders else {}
+    return {**layer, "source": newer["source"], **shader}
+
+
+class Follower:
+    """Changes what a viewer shows, one state of the server after the other. url: of the state.
+
+    viewer: `neuroglancer.Viewer`.
+    """
+
+    def __init__(self, viewer: Any, url: str) -> None:
+        self._viewer = viewer
+        self._url = url
+        self._shown: dict[str, Any] | None = None
+        self._next: dict[str, Any] | None = None  # loaded by the page, out of sight
+        self._view = ""  # the generation of the viewer's state that it is loaded for
+        self._shown_s = self._next_s = 0.0
+
+    def step(self, now_s: float) -> None:
+        """Do what is due. now_s: on a clock that never goes back. Call it every POLL_S."""
+        if self._next is None or (now_s - self._next_s >= PATIENCE_S and self._is_loaded(self._next) is None):
+            self._look(now_s)
+        if self._next is not None and self._shown is not None:
+            self._change(self._next, self._shown, now_s)
+
+    def _look(self, now_s: float) -> None:
+        if self._shown is not None and now_s - self._shown_s < CHANGE_S - LEAD_S:
+            return
+        new = fetch(self._url)
+        if new is None or new == self._shown:
+            return
+        if self._shown is None:
+            self._viewer.set_state(new)
+            self._shown, self._shown_s = new, now_s
+            return
+        self._next, self._next_s, self._view = new, now_s, ""
+
+    def _change(self, new: dict[str, Any], shown: dict[str, Any], now_s: float) -> None:
+        """Show the next state if all of it is loaded for the present view, else have it loaded."""
+        current, view = self._viewer.shared_state.raw_state_and_generation
+        state = merged(current, new, shown)
+        if view != self._view:  # at first, and when somebody has moved the view since
+            if now_s - self._next_s >= PATIENCE_S:
+                self._next = None  # there is a newer one
+                return
+            with self._viewer.config_state.txn() as config:
+                config.prefetch = [{"state": state, "priority": 0}]
+            self._view = view
+        elif now_s - self._shown_s >= CHANGE_S and self._is_loaded(new) and self._is_loaded(shown) is not False:
+            try:
+                self._viewer.shared_state.set_state(state, existing_generation=view)
+            except RuntimeError:  # ConcurrentModificationError: the view is being moved, so later
+                return
+            self._shown, self._shown_s, self._next = new, now_s, None
+
+    def _is_loaded(self, state: dict[str, Any]) -> bool | None:
+        """True when a page has all that it asked the server for, None if it asked for nothing yet."""
+        base, _, name = self._url.removesuffix("/state.json").rpartition("/view/")
+        source: str = state["layers"][0]["source"]  # all layers have one
+        address = source.removeprefix(f"{base}/data/").partition("/")[0]
+        loaded: bool | None = (fetch(f"{base}/view/{name}/loaded/{address}") or {}).get("loaded")
+        return loaded
 
 
 def _wait_for_end(ended: threading.Event) -> None:
@@ -78,13 +150,10 @@ def main() -> None:
     sys.stdout.flush()
     ended = threading.Event()
     threading.Thread(target=_wait_for_end, args=(ended,), daemon=True).start()
-    last: dict[str, Any] | None = None
-    while not ended.wait(POLL_S if last is not None else 0.05):
-        new = fetch(url)
-        if new is None or (last is not None and new == last):
-            continue
-        viewer.set_state(merged(viewer.state.to_json(), new, last))
-        last = new
+    follower = Follower(viewer, url)
+    follower.step(time.monotonic())
+    while not ended.wait(POLL_S):
+        follower.step(time.monotonic())
 
 
 if __name__ == "__main__":
