@@ -18,6 +18,7 @@ from acqstream.cli.mirror import mirror
 from acqstream.cli.output import error_line, exit_code_of
 from acqstream.cli.receive import receive
 from acqstream.cli.repair import repair
+from acqstream.cli.runs import ls
 from acqstream.cli.serve import serve
 from acqstream.cli.service import service
 from acqstream.cli.shutdown import shutdown
@@ -54,6 +55,7 @@ for verb in (
     stop,
     shutdown,
     wait,
+    ls,
     info,
     view,
     verify,
