@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from acqstream.cli.info import disk_bytes
 from acqstream.cli.output import ExitCode, print_json, progress_bar
 from acqstream.errors import ConfigError, DatasetLocked
 from acqstream.model.units import count_text, shell_word, size_text
@@ -269,6 +268,8 @@ def _compare(run: ViewRun, runner: TaskRunner | None) -> Comparison:
 
 
 def _print_result(run: ViewRun, compared: Comparison | None) -> None:
+    from acqstream.dataset.run_list import disk_bytes
+
     done = run.progress()
     if run.reason:
         print(run.reason)

@@ -1,4 +1,4 @@
-"""`acqstream ls`: runs as one entry each, a dataset with its mirrors, levels and notes."""
+"""`acqstream ls`, `mv`, `cp` and `rm`: a dataset with its mirrors, levels and notes is one thing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from acqstream.cli.output import print_json, typed_text
-from acqstream.errors import AcqStreamError
+from acqstream.cli.output import print_json, progress_bar, typed_text
+from acqstream.errors import AcqStreamError, DatasetError
 from acqstream.model.state import AcquisitionState
 from acqstream.model.units import count_text, size_text
 
@@ -89,6 +90,16 @@ def print_runs(top: Path, runs: Sequence[ListedRun], *, as_json: bool) -> None:
     for run in runs:
         print("\n".join(_lines(run, columns, is_cut=is_cut)))
     print(f"{count_text(len(runs), 'run')}, {size_text(sum(run.size_bytes for run in runs))}, in {top}")
+
+
+def print_directory(path: Path, *, as_json: bool) -> bool:
+    """The runs in a directory and below, as `ls` lists them; False if there are none."""
+    from acqstream.dataset.run_list import list_runs
+
+    runs = list_runs(path) if path.is_dir() else []
+    if runs:
+        print_runs(path, runs, as_json=as_json)
+    return bool(runs)
 
 
 def _place_and_words(given: Sequence[str]) -> tuple[Path, Sequence[str]]:
@@ -165,3 +176,84 @@ def _show_progress(count: int) -> None:
 def _end_progress() -> None:
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+_Run = Annotated[Path, typer.Argument(metavar="RUN", help="The run: the folder of its dataset.")]
+_To = Annotated[Path, typer.Argument(metavar="TO", help="The new path, or an existing folder to put it into.")]
+
+
+def mv(source: _Run, target: _To) -> None:
+    """Rename a run, or move it to another folder or disk, with all its parts.
+
+    To another disk it is copied, compared, and then removed. A killed command is finished by the same command.
+    """
+    from acqstream.dataset.run_files import move_run
+
+    source, target = _places(source, target)
+    with _progress(source) as on_bytes:
+        move_run(source, target, on_bytes=on_bytes)
+    print(f"moved {source} to {target}")
+
+
+def cp(source: _Run, target: _To) -> None:
+    """Copy a run with all its parts, and compare the copy with what was read.
+
+    The copy appears when it is complete and forced to the disk. A killed command is finished by the same command.
+    """
+    from acqstream.dataset.run_files import copy_run
+
+    source, target = _places(source, target)
+    with _progress(source) as on_bytes:
+        copy_run(source, target, on_bytes=on_bytes)
+    print(f"copied {source} to {target}, and compared all files")
+
+
+def rm(
+    path: _Run,
+    *,
+    copy: Annotated[Path | None, typer.Option("--copy", help="A copy, compared with the run before it goes.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also the only copy, and an abandoned run.")] = False,
+) -> None:
+    """Remove a run with all its parts, or a mirror alone.
+
+    A dataset with frames goes only if --copy names one that has the same files, or with --force.
+    """
+    from acqstream.dataset.run_files import RunFiles, remove_run, same_frames, was_interrupted
+
+    path = _typed(path)
+    if not was_interrupted(path):
+        run = RunFiles(path)
+        if copy is not None and not (os.path.realpath(copy) != os.path.realpath(path) and same_frames(path, copy)):
+            raise DatasetError(f"{copy} is no copy of {path}: a file is missing or different; nothing was removed")
+        if run.is_only_copy and copy is None and not force:
+            text = f"{path} may be the only copy: name another one with --copy, or remove it with --force"
+            raise DatasetError(f"{text}; `acqstream cp` makes one")
+        parts = f" with {', '.join(run.parts)}" if run.parts else ""
+        if not yes and not typer.confirm(f"Remove {path}{parts}, {size_text(run.size_bytes)}?"):
+            raise typer.Exit(1)
+        for place in run.mirrors_elsewhere():
+            print(f"its mirror at {place} stays")
+    remove_run(path, is_forced=force)
+    print(f"removed {path}")
+
+
+def _typed(path: Path) -> Path:
+    return Path(typed_text(os.path.normpath(path)))
+
+
+def _places(source: Path, target: Path) -> tuple[Path, Path]:
+    """The run and where it goes: as typed, or into a folder that is no run."""
+    from acqstream.formats.ndtiff.folders import is_run
+
+    source, target = _typed(source), _typed(target)
+    is_into = target.is_dir() and not is_run(target)
+    return source, target / source.absolute().name if is_into else target
+
+
+@contextmanager
+def _progress(source: Path) -> Iterator[Callable[[int], None]]:
+    """Count bytes on a terminal."""
+    with progress_bar() as shown:
+        task = shown.add_task(f"copying {source.name}", total=None)
+        yield lambda count: shown.advance(task, count)

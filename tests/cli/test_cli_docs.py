@@ -12,7 +12,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encodi
 
 
 VERBS = (
-    "demo serve simulate receive status stop shutdown service wait ls info view mirror verify repair keys bench doctor"
+    "demo serve simulate receive status stop shutdown service wait ls mv cp rm info view mirror verify repair keys "
+    "bench doctor"
 )
 
 

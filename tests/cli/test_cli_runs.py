@@ -1,4 +1,4 @@
-"""`acqstream ls`: what a user types and sees."""
+"""`acqstream ls`, `mv`, `cp`, `rm`: what a user types and sees."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from acqstream.cli.main import main
+from acqstream.dataset.run_files import remove_run
 from tests.dataset.made_runs import make_run
+from tests.dataset.test_run_files import Killed, KillingDisk
 
 
 @pytest.fixture
@@ -96,3 +98,91 @@ def test_an_abandoned_run_and_an_unfinished_mirror_are_named(data: Path, capsys:
     typed("ls")
     first = capsys.readouterr().out.splitlines()[0]
     assert re.fullmatch(r"cells +abandoned  n5 \(unfinished\)", first)
+
+
+def test_moved_copied_and_removed_by_their_names(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(data / "cells")
+    (data / "anna").mkdir()
+    typed("mv", "cells", "anna")
+    typed("cp", "anna/cells", "worms")
+    assert "compared all files" in capsys.readouterr().out
+    assert sorted(listed(capsys)) == ["anna/cells", "worms"]
+    typed("rm", "worms", "--copy", "anna/cells", "--yes")
+    assert listed(capsys) == ["anna/cells"]
+    typed("rm", "anna/cells.n5", "--yes")
+    assert [path.name for path in (data / "anna").iterdir()] == ["cells"]
+
+
+def test_the_only_copy_goes_by_force_alone(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(data / "cells")
+    make_run(data / "other", mirror=False, count=3)
+    typed("rm", "cells", "--yes", code=1)
+    assert "may be the only copy" in capsys.readouterr().err
+    for copy in ("other", "cells", "missing"):
+        typed("rm", "cells", "--yes", "--copy", copy, code=1)
+        assert "is no copy of" in capsys.readouterr().err
+    assert sorted(listed(capsys)) == ["cells", "other"]
+    typed("rm", "cells", "--yes", "--force")
+    typed("rm", "cells", "--yes", "--force", code=1)
+    assert listed(capsys) == ["other"]
+
+
+def test_rm_asks(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(data / "cells")
+    asked: list[str] = []
+
+    def confirm(text: str) -> bool:
+        asked.append(text)
+        return len(asked) > 1
+
+    monkeypatch.setattr("typer.confirm", confirm)
+    typed("rm", "cells", "--force", code=1)
+    assert (data / "cells").exists()
+    assert asked[0].startswith("Remove cells with cells.n5, cells.n5.view, ")
+    typed("rm", "cells", "--force")
+    assert not (data / "cells").exists()
+
+
+def test_a_mirror_without_its_dataset_is_the_only_copy(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(data / "cells")
+    shutil.rmtree(data / "cells")
+    typed("rm", "cells.n5", "--yes", code=1)
+    assert "may be the only copy" in capsys.readouterr().err
+    typed("rm", "cells.n5", "--yes", "--force")
+    assert list(data.iterdir()) == []
+
+
+def test_a_run_without_frames_and_an_abandoned_one(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(data / "empty", mirror=False, count=0)
+    typed("rm", "empty", "--yes")
+    make_run(data / "cells", mirror=False)
+    state = data / "cells" / "acqstream.json"
+    state.write_text(state.read_text().replace("COMPLETE", "RUNNING"))
+    typed("mv", "cells", "worms", code=75)
+    assert "is RUNNING by its acqstream.json" in capsys.readouterr().err
+    typed("rm", "cells", "--yes", "--force")
+    assert list(data.iterdir()) == []
+
+
+def test_an_interrupted_removal_is_finished_without_a_question(data: Path) -> None:
+    make_run(data / "cells")
+    with pytest.raises(Killed):
+        remove_run(data / "cells", disk=KillingDisk(6))
+    typed("rm", "cells")
+    assert list(data.iterdir()) == []
+
+
+def test_info_of_a_directory_lists_its_runs(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (data / "anna").mkdir()
+    for name in ("anna/cells", "anna/worms"):
+        make_run(data / name)
+    (data / "empty").mkdir()
+    for place in (data, data / "anna"):
+        typed("ls", str(place))
+        lines = capsys.readouterr().out
+        typed("info", str(place))
+        assert capsys.readouterr().out == lines
+        assert "worms" in lines
+    typed("info", str(data / "empty"), code=1)
+    typed("info", str(data / "anna" / "cells"))
+    assert "format  ndtiff" in capsys.readouterr().out

@@ -14,14 +14,22 @@ from tests.mirrors.mirror_cases import PLAIN, finish, run_of
 LONG_AGO_S = 1_700_000_000.0
 
 
-def make_run(folder: Path, *, mirror: bool = True, count: int = 2, settings: Any = PLAIN, **spec: Any) -> Path:
+def make_run(
+    folder: Path,
+    *,
+    mirror: bool = True,
+    count: int = 2,
+    settings: Any = PLAIN,
+    mirror_name: str = "n5",
+    **spec: Any,
+) -> Path:
     """A complete run of `count` frames, by default with an N5 mirror that was requested."""
     frames = [frame_of(n, (8, 9), axes={"time": n, "channel": "DAPI"}) for n in range(count)]
     if mirror:
-        spec.setdefault("views", (ViewSpec("n5", settings, "n5"),))
+        spec.setdefault("views", (ViewSpec(settings["format"], settings, mirror_name),))
     write_log(folder, frames, name=folder.name, **spec)
     if mirror:
-        finish(run_of(folder, settings))
+        finish(run_of(folder, settings, mirror_name))
     return folder
 
 
