@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from acqstream.cli.output import print_json
-from acqstream.errors import AcqStreamError, CorruptDataset, DatasetError
+from acqstream.errors import AcqStreamError, CorruptDataset, DatasetError, UnknownFormat
 from acqstream.model.axes import AxisValue
 from acqstream.model.state import AcquisitionState
 from acqstream.model.units import count_text, size_text
@@ -182,19 +182,26 @@ def info(
         Path | None, typer.Option(help="Also write a contact sheet, evenly chosen pictures, to this file.")
     ] = None,
 ) -> None:
-    """Show what is in a dataset.
+    """Show what is in a dataset; of a directory of runs, list them as `ls`.
 
     Format, axes, shape, number of frames, and whether the dataset is complete.
     """
     import acqstream
+    from acqstream.cli.runs import print_directory
     from acqstream.dataset.contact_sheet import save_contact_sheet
+    from acqstream.dataset.run_list import disk_bytes
 
-    with acqstream.open(path, follow_links=follow_links) as dataset:
-        facts: DatasetInfo | ChunkInfo = (
-            describe(dataset) if dataset.has_frames else describe_chunks(dataset, disk_bytes(dataset.path))
-        )
-        if png is not None:
-            save_contact_sheet(dataset, png)
+    try:
+        with acqstream.open(path, follow_links=follow_links) as dataset:
+            facts: DatasetInfo | ChunkInfo = (
+                describe(dataset) if dataset.has_frames else describe_chunks(dataset, disk_bytes(dataset.path))
+            )
+            if png is not None:
+                save_contact_sheet(dataset, png)
+    except UnknownFormat:
+        if png is None and print_directory(path, as_json=as_json):
+            return
+        raise
     if as_json:
         print_json(facts)
     elif isinstance(facts, ChunkInfo):
@@ -205,6 +212,8 @@ def info(
 
 def describe(dataset: Dataset) -> DatasetInfo:
     """The facts about an open dataset."""
+    from acqstream.dataset.run_list import disk_bytes
+
     full, keys = dataset.levels[0], dataset.keys()
     first = last = next(keys, None)
     count = 0 if first is None else 1
@@ -269,14 +278,6 @@ def _shape_of(level: Level) -> tuple[int, ...]:
         return level.shape
     except DatasetError:  # its first tile will come
         return ()
-
-
-def disk_bytes(path: Path) -> int:
-    """Disk usage of all files in a folder in bytes, without holes; for a file, of its folder."""
-    from acqstream.storage.platform import FILES
-
-    folder = path if path.is_dir() else path.parent
-    return sum(FILES.stored_bytes(str(file)) for file in folder.rglob("*") if file.is_file())
 
 
 def _state_text(facts: DatasetInfo) -> str:

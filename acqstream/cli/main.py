@@ -18,12 +18,12 @@ from acqstream.cli.mirror import mirror
 from acqstream.cli.output import error_line, exit_code_of
 from acqstream.cli.receive import receive
 from acqstream.cli.repair import repair
+from acqstream.cli.runs import cp, ls, mv, rm
 from acqstream.cli.serve import serve
 from acqstream.cli.service import service
-from acqstream.cli.shutdown import shutdown
 from acqstream.cli.simulate import simulate
 from acqstream.cli.status import status
-from acqstream.cli.stop import stop
+from acqstream.cli.stop import shutdown, stop
 from acqstream.cli.verify import verify
 from acqstream.cli.view import view
 from acqstream.cli.wait import wait
@@ -54,6 +54,10 @@ for verb in (
     stop,
     shutdown,
     wait,
+    ls,
+    mv,
+    cp,
+    rm,
     info,
     view,
     verify,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from acqstream.cli.info import disk_bytes
 from acqstream.cli.output import ExitCode, print_json, print_made, progress_bar
 from acqstream.errors import ConfigError, DatasetLocked
 from acqstream.model.units import count_text
@@ -275,6 +274,8 @@ def _show(bar: Progress, task: TaskID, done: int, total: int) -> None:
 
 
 def _print_result(run: ViewRun, compared: Comparison | None) -> None:
+    from acqstream.dataset.run_list import disk_bytes
+
     done = run.progress()
     if run.reason:
         print(run.reason)
@@ -296,6 +297,8 @@ def _print_result(run: ViewRun, compared: Comparison | None) -> None:
 
 
 def _print_made(container: Path) -> None:
+    from acqstream.dataset.run_list import disk_bytes
+
     print_made(container, disk_bytes(container), "acqstream view")
 
 

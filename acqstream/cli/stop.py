@@ -1,4 +1,4 @@
-"""`acqstream stop`: end an acquisition from outside."""
+"""`acqstream stop` and `shutdown`: end an acquisition, or the daemon in order, from outside."""
 
 from __future__ import annotations
 
@@ -30,3 +30,19 @@ def stop(
         print_json(receipt.as_dict())
     else:
         print(f"stopped {receipt.path}: {receipt.status}, {count_text(receipt.stored, 'frame')} stored")
+
+
+def shutdown(
+    *,
+    endpoint: EndpointOption = None,
+    data: DataOption = None,
+    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait until the daemon has ended.")] = 330.0,
+) -> None:
+    """End the daemon of this machine.
+
+    Running acquisitions are finished with the frames received so far, and can be resumed.
+    """
+    from acqstream.client.daemon_requests import shut_down
+
+    n_running = shut_down(endpoint_for(endpoint, data), timeout_s=timeout_s)
+    print(f"the daemon has ended; it finished {count_text(n_running, 'acquisition')}")

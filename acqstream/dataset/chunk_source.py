@@ -253,9 +253,9 @@ class ChunkSource:
         """None: the daemon writes its state beside the frames."""
 
     @property
-    def mirrors(self) -> tuple[MirrorResult, ...]:
+    def mirrors(self) -> Mapping[str, MirrorResult]:
         """None: they are recorded beside the frames."""
-        return ()
+        return {}
 
     @property
     def summary_metadata(self) -> Mapping[str, Any]:

@@ -146,12 +146,22 @@ class Dataset:
         return self._source.state
 
     @property
-    def mirrors(self) -> tuple[MirrorResult, ...]:
-        """Results of its mirrors and of the levels of tiles, as the folder of the frames records them now.
+    def mirrors(self) -> Mapping[str, MirrorResult]:
+        """Results of its mirrors and of the levels of tiles by name, as the folder of the frames records them now.
 
         Empty before the first result, and over http.
         """
         return self._source.mirrors
+
+    def open_mirror(self, name: str) -> Dataset:
+        """Open a mirror by its name ("n5"), as a dataset of its own; the caller closes it.
+
+        It may still grow, and was recorded or requested. Raises DatasetError if the dataset has no such mirror,
+        UnsupportedFeature for levels, for a mirror outside the folder around the dataset unless that was opened with
+        follow_links=True, and for an array; and as `acqstream.open`.
+        """
+        source = self._frames("the dataset beside it")
+        return Dataset(open_source(source.mirror_folder(name), follow_links=source.follows_links))
 
     @property
     def summary_metadata(self) -> Mapping[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,17 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.description.channels import CHANNEL, ChannelLook
-from acqstream.errors import DatasetError
-from acqstream.formats.ndtiff.folders import read_records
+from acqstream.errors import DatasetError, UnsupportedFeature
+from acqstream.formats.ndtiff.completion import read_request
+from acqstream.formats.ndtiff.folders import read_records, recorded_folder
 from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.formats.registry import mirror_folder
 from acqstream.frames.frame_description import FrameLooks
 from acqstream.frames.frame_region import FrameLevel
 from acqstream.model.axes import AxisValue, axis_order
 from acqstream.model.metadata import time_in_text
 from acqstream.model.state import AcquisitionState
 from acqstream.model.units import count_text
-from acqstream.model.view_spec import MirrorResult
+from acqstream.model.view_spec import MirrorResult, requested_views
 from acqstream.storage.files.boundary import following_links
+from acqstream.storage.files.url_path import is_remote
 
 
 class NDTiffSource:
@@ -40,7 +45,7 @@ class NDTiffSource:
     ) -> None:
         self.path = path
         self.format = format_name
-        self._follows_links = follows_links
+        self.follows_links = follows_links
         self._is_stitched = is_stitched
         self._readers = list(readers)
         self._full = self._readers[0]
@@ -66,8 +71,30 @@ class NDTiffSource:
         return self._full.state
 
     @property
-    def mirrors(self) -> tuple[MirrorResult, ...]:
-        return tuple(read_records(self._full.container).values())
+    def mirrors(self) -> Mapping[str, MirrorResult]:
+        return {record.name: record for record in read_records(self._full.container).values()}
+
+    def mirror_folder(self, name: str) -> Path:
+        """The folder of a mirror that is recorded, or was requested. Raises DatasetError, StorageError."""
+        container = self._full.container
+        if is_remote(container):
+            raise UnsupportedFeature(f"{container}: its mirrors are not known here; open their URL")
+        dataset = Path(os.path.realpath(container))  # mirrors lie beside the folder, not beside a link to it
+        places: dict[str, Path] = {}
+        with contextlib.suppress(ValueError):  # a damaged request; records have what was made
+            for spec in requested_views(read_request(dataset) or {}):
+                with contextlib.suppress(KeyError):  # a format that is not installed
+                    places[spec.name] = mirror_folder(dataset, spec) if spec.is_mirror else dataset
+        places |= {one.name: recorded_folder(dataset, key, one) for key, one in read_records(dataset).items()}
+        if name not in places:
+            known = ", ".join(sorted(places)) or "none"
+            raise DatasetError(f"{container} has no mirror {name!r}; there are: {known}")
+        if places[name] == dataset:
+            raise UnsupportedFeature(f"{container}: {name} lies in the dataset itself, see its levels")
+        if places[name].parent != dataset.parent and not self.follows_links:
+            text = f"{container}: the mirror {name} lies elsewhere, at {places[name]}"
+            raise UnsupportedFeature(f"{text}; open that, or open the dataset with follow_links=True")
+        return places[name]
 
     @property
     def summary_metadata(self) -> Mapping[str, Any]:
@@ -150,7 +177,7 @@ class NDTiffSource:
 
     def find_levels(self) -> None:
         """Add the levels that have appeared below the last one."""
-        with self._lock, following_links(self._follows_links):
+        with self._lock, following_links(self.follows_links):
             if self._full.level:  # a lower level by itself
                 return
             while (reader := self._readers[-1].next_level()) is not None:
@@ -167,7 +194,7 @@ class NDTiffSource:
         return self._readers
 
     def _level(self, reader: NDTiffReader) -> FrameLevel:
-        return FrameLevel(reader, self._readers[0], follows_links=self._follows_links, is_stitched=self._is_stitched)
+        return FrameLevel(reader, self._readers[0], follows_links=self.follows_links, is_stitched=self._is_stitched)
 
 
 class FollowedLevel:

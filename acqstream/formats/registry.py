@@ -17,6 +17,7 @@ from acqstream.errors import DatasetError, StorageError, UnknownFormat, Unsuppor
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.ndtiff import FORMAT as NDTIFF
 from acqstream.formats.ndtiff import NDTiffFormat
+from acqstream.model.view_spec import ViewSpec
 from acqstream.storage.stores.data_path import DataPath, data_path_of
 
 ENTRY_POINTS = "acqstream.formats"
@@ -72,6 +73,13 @@ def chunk_format(name: str) -> ChunkFormat[Any]:
         found: ChunkFormat[Any] = _own_format(name)
         return found
     return {entry.name: entry for entry in foreign_formats()}[name]
+
+
+def mirror_folder(dataset: Path, spec: ViewSpec) -> Path:
+    """The default folder of a mirror, beside its dataset: `cells.n5`. Raises KeyError for an unknown format."""
+    target = chunk_format(spec.kind)
+    middle = "" if spec.name == target.name else f".{spec.name}"
+    return dataset.with_name(f"{dataset.name}{middle}{target.suffix}")
 
 
 def _own_format(name: str) -> Any:

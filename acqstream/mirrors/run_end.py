@@ -72,6 +72,18 @@ def is_held(folder: Path) -> bool:
         return True
 
 
+def is_recorded(dataset: Path) -> bool:
+    """Return whether a daemon, or a program that records without one, has an unfinished dataset open."""
+    if is_held(dataset.parent):
+        return True
+    try:
+        return is_locked(str(dataset / JOURNAL_NAME))
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # unknown: as if it had one
+
+
 def starting_text(dataset: Path) -> str:
     """The state of an unfinished run whose daemon is checking its datasets; empty once it records, or without one."""
     try:
@@ -223,7 +235,9 @@ class _DatasetWatch:
         is_over = state.state.final
         mirrors = mirror_results(self.folder, state)
         receipt = self._receipt() if is_over else None
-        is_active = any(mirror.state == "running" for mirror in mirrors) or (state.state.writing and self._has_writer())
+        is_active = any(mirror.state == "running" for mirror in mirrors) or (
+            state.state.writing and is_recorded(self.folder)
+        )
         outcome: Outcome = "running"
         if not is_active:
             is_left = state.state.writing or any(mirror.state == "unfinished" for mirror in mirrors)
@@ -258,17 +272,6 @@ class _DatasetWatch:
     def _receipt(self) -> Receipt | None:
         path = self.folder / RECEIPT_NAME
         return read_receipt(path) if path.exists() else None
-
-    def _has_writer(self) -> bool:
-        """Return whether a daemon, or a program that records without one, has it open."""
-        if is_held(self.folder.parent):
-            return True
-        try:
-            return is_locked(str(self.folder / JOURNAL_NAME))
-        except FileNotFoundError:
-            return False
-        except OSError:
-            return True  # unknown: as if it had one
 
 
 def _sentence(folder: Path, state: DatasetState, receipt: Receipt | None) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from acqstream.errors import ConfigError
 from acqstream.formats.chunk_format import ChunkFormat
-from acqstream.formats.registry import chunk_format, chunk_format_names
+from acqstream.formats.registry import chunk_format, chunk_format_names, mirror_folder
 from acqstream.mirrors.mirror_plan import (
     Budget,
     check_references,
@@ -31,14 +31,8 @@ def folder_of(dataset: Path, spec: ViewSpec) -> Path:
     """
     if not spec.is_mirror:
         return view_folder(dataset, spec.name)
-    return view_folder(container_of_mirror(dataset, spec), "view")
-
-
-def container_of_mirror(dataset: Path, spec: ViewSpec) -> Path:
-    """The default folder of a mirror, beside its dataset. Raises ConfigError for an unknown format."""
-    target = mirror_format(spec)
-    middle = "" if spec.name == target.name else f".{spec.name}"
-    return dataset.with_name(f"{dataset.name}{middle}{target.suffix}")
+    mirror_format(spec)
+    return view_folder(mirror_folder(dataset, spec), "view")
 
 
 def mirror_format(spec: ViewSpec) -> ChunkFormat[Any]:

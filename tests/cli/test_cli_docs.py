@@ -11,7 +11,10 @@ from acqstream.cli.output import ExitCode
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
 
 
-VERBS = "demo serve simulate receive status stop shutdown service wait info view mirror verify repair keys bench doctor"
+VERBS = (
+    "demo serve simulate receive status stop shutdown service wait ls mv cp rm info view mirror verify repair keys "
+    "bench doctor"
+)
 
 
 @pytest.mark.parametrize("verb", VERBS.split())

@@ -110,7 +110,7 @@ def test_a_mirror_that_is_complete_after_the_run(
     assert (end.stored, end.missing) == (COUNT, 0)
     assert (dataset / "receipt.json").read_bytes() == receipt
     with acqstream.open(dataset) as found:
-        assert found.mirrors == (result,)
+        assert found.mirrors == {result.name: result}
     proof = verify(dataset)
     assert proof.ok
     assert mirror_results(dataset) == (result,)

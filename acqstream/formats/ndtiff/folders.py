@@ -10,6 +10,8 @@ datasets and at the top of tiled ones. Some Java writers leave the end of an old
 `acqstream.mirror.n5.json` records how a mirror or the levels stand. Each mirror has a file of its own, so that programs
 which make different mirrors share no file. The holder of the mirror's lock writes it, see docs/decisions/026.
 
+A run is a dataset with its parts: mirrors, levels and their notes, which lie beside it under its name and a dot.
+`run_of_part` is the one rule of what belongs to what, for lists, the page, and what moves or removes runs.
 """
 
 from __future__ import annotations
@@ -19,17 +21,18 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from acqstream.errors import CorruptDataset, FileMissing, StorageError, UnknownFormat
+from acqstream.formats.ndtiff.completion import STATE_NAME
 from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.formats.ndtiff.layout import DISPLAY_SETTINGS_NAME
 from acqstream.formats.ndtiff.stack_header import INDEX_MAP_MAGIC, NDTIFF_MAGIC, decode_text
 from acqstream.model.fields import Fields
-from acqstream.model.view_spec import MirrorResult
+from acqstream.model.view_spec import LOG_VIEW_KINDS, MirrorResult
 from acqstream.storage.files.read_file import ReadFile
 from acqstream.storage.files.small_file import parsed, read_json_object
 from acqstream.storage.files.url_path import is_remote
@@ -48,6 +51,7 @@ MAX_RECORDS = 64
 MAX_RECORD_BYTES = 2**16
 _MAX_KEY_CHARACTERS = 100
 VIEW_SUFFIX = ".view"  # of the folder beside a mirror
+_LISTING_SUFFIX, _LISTED_SUFFIX = ".xml", ".n5"  # of a file beside a mirror, and of that mirror
 
 
 def level_name(level: int) -> str:
@@ -88,6 +92,45 @@ def container_of(path: Path) -> Path:
         is_dataset_in_it = len(inside) == 1 and not _LEVEL.fullmatch(inside[0].name)  # else it has just begun
         return inside[0] if is_dataset_in_it else folder
     return folder
+
+
+def is_run(folder: Path) -> bool:
+    """True for the folder of a dataset with an index, or of one that begins. Looks at names only."""
+    return _is_dataset(folder) or os.path.isfile(folder / STATE_NAME)
+
+
+def run_of_part(folder: Path, name: str, names: Collection[str]) -> str:
+    """The run in `folder` that the entry `name` is a part of, by name; "" for a run, and for all that is not a part.
+
+    names: all names in the folder, as a set. Parts are folders and files called after the run and a dot: the folder of
+    a mirror with `.view` beside it or a record in the dataset, that `.view`, the XML file of an N5 mirror, the folder
+    of a view without a mirror. Reads no file. A run whose name begins with that of another one is no part of it.
+    """
+    starts = [at for at, character in enumerate(name) if character == "." and name[:at] in names]
+    if not starts or is_run(folder / name):
+        return ""
+    for at in reversed(starts):
+        run, rest = name[:at], name[at + 1 :]
+        if not is_run(folder / run):
+            continue
+        is_part = name.endswith(VIEW_SUFFIX) or f"{name}{VIEW_SUFFIX}" in names or rest in LOG_VIEW_KINDS
+        if name.endswith(_LISTING_SUFFIX):
+            is_part = _is_listing(name, names)
+        if is_part or os.path.isfile(record_path(folder / run, rest[:_MAX_KEY_CHARACTERS])):
+            return run
+    return ""
+
+
+def mirror_parts(name: str, names: Collection[str]) -> Iterator[str]:
+    """The names among `names` of what belongs to the mirror `name` itself: its folder, its notes, its XML file."""
+    listing = f"{name.removesuffix(_LISTED_SUFFIX)}{_LISTING_SUFFIX}"
+    yield from (one for one in (name, f"{name}{VIEW_SUFFIX}") if one in names)
+    if listing in names and _is_listing(listing, names):
+        yield listing
+
+
+def _is_listing(name: str, names: Collection[str]) -> bool:
+    return f"{name.removesuffix(_LISTING_SUFFIX)}{_LISTED_SUFFIX}{VIEW_SUFFIX}" in names
 
 
 def level_of(folder: Path) -> int:
@@ -258,6 +301,16 @@ def read_records(dataset: Path) -> dict[str, MirrorResult]:
     names = [name for name in names if name.endswith(RECORD_SUFFIX)]
     keys = [name.removeprefix(RECORD_PREFIX).removesuffix(RECORD_SUFFIX) for name in names[:MAX_RECORDS]]
     return {key: found for key in keys if (found := read_record(dataset, key)) is not None}
+
+
+def recorded_folder(dataset: Path, key: str, result: MirrorResult) -> Path:
+    """The folder of a mirror by its record; the dataset's own for levels.
+
+    What lay beside the dataset under its name lies beside it still, also if both were renamed.
+    """
+    place = Path(os.path.normpath(dataset.absolute() / result.path))
+    is_beside = result.path.startswith("../") and place.name.endswith(f".{key}") and "/" not in result.path[3:]
+    return dataset.absolute().with_name(f"{dataset.absolute().name}.{key}") if is_beside else place
 
 
 def read_record(dataset: Path, key: str) -> MirrorResult | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from pathlib import Path
 
 from acqstream.errors import StorageError
@@ -27,6 +28,25 @@ def write_private(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             path.unlink()
         raise
+
+
+def replace_private(path: Path, content: bytes) -> None:
+    """As `write_private`; readers see the old content or the new, and several programs may write. Raises OSError."""
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    write_private(temporary, content)
+    FILES.replace(str(temporary), str(path))
+
+
+def read_private(path: Path, max_bytes: int) -> bytes:
+    """Up to max_bytes of a file of this user. Raises OSError, also for a link and for a file of somebody else."""
+    fd = FILES.open_lock_file(str(path), is_made=False)
+    try:
+        size, content = min(FILES.size(fd), max_bytes), bytearray()
+        while len(content) < size and (piece := FILES.pread(fd, size - len(content), len(content))):
+            content += piece
+        return bytes(content)
+    finally:
+        FILES.close(fd)
 
 
 TEMPORARY_SUFFIX = ".new"

@@ -7,7 +7,7 @@ one in Neuroglancer, are those of docs/web.md.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from acqstream.errors import AcqStreamError, CorruptDataset
 from acqstream.formats.ndtiff.completion import StateFile
+from acqstream.formats.ndtiff.folders import VIEW_SUFFIX, run_of_part
 from acqstream.formats.registry import find_format
 from acqstream.model.units import shell_word
 from acqstream.monitor.daemon_watch import receipt_in
@@ -23,7 +24,6 @@ from acqstream.web.page.page_texts import receipt_texts
 
 MAX_LISTED = 200
 DAMAGED = "state unknown: acqstream.json is damaged"
-_OWN_NOTES = ".view"  # folders with the progress of mirrors
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,11 @@ class DatasetEntry:
 
 
 def list_datasets(folders: Mapping[str, Path], limit: int = MAX_LISTED) -> list[DatasetEntry]:
-    """The latest `limit` datasets, the last changed one first. Reads small files only."""
-    latest = sorted(_with_times(folders.items()), reverse=True)
+    """The latest `limit` datasets, the last changed one first. Reads small files only.
+
+    A mirror is an entry of its own only if its dataset is gone.
+    """
+    latest = sorted(_with_times(folders), reverse=True)
     entries: list[DatasetEntry] = []
     for changed_s, name in latest:
         entry = _entry(name, folders[name], changed_s)
@@ -63,11 +66,11 @@ def list_datasets(folders: Mapping[str, Path], limit: int = MAX_LISTED) -> list[
     return entries
 
 
-def _with_times(folders: Iterable[tuple[str, Path]]) -> list[tuple[float, str]]:
-    """The time of the last change of each folder that is not one of notes. A folder that vanishes is left out."""
+def _with_times(folders: Mapping[str, Path]) -> list[tuple[float, str]]:
+    """The time of the last change of each folder but parts of runs and notes. A folder that vanishes is left out."""
     times = []
-    for name, path in folders:
-        if name.endswith(_OWN_NOTES) or name.startswith("."):
+    for name, path in folders.items():
+        if name.endswith(VIEW_SUFFIX) or name.startswith(".") or run_of_part(path.parent, name, folders.keys()):
             continue
         try:
             times.append((os.stat(path).st_mtime, name))

@@ -107,9 +107,10 @@ def test_positions_with_grids_of_their_own(acquire, affine):
     positions = [{"x": 200.0 * number, "y": 9.0, "sequence": {"grid_plan": grid}} for number, grid in enumerate(grids)]
     dataset = acquire(affine, {"stage_positions": positions}, mirrors=["ome-zarr"], on_exists="number")
     until(
-        lambda: any(mirror.name == "ome-zarr" and mirror.state == "complete" for mirror in dataset.mirrors), "mirrored"
+        lambda: any(mirror.name == "ome-zarr" and mirror.state == "complete" for mirror in dataset.mirrors.values()),
+        "mirrored",
     )
-    [folder] = [mirror.path for mirror in dataset.mirrors if mirror.name == "ome-zarr"]
+    [folder] = [mirror.path for mirror in dataset.mirrors.values() if mirror.name == "ome-zarr"]
     mirror = acqstream.open(dataset.path / folder)
     swaps = affine[0] == 0
     tiles = {(key["position"], key["row"], key["column"]) for key in keys_of(dataset)}

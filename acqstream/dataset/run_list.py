@@ -1,0 +1,409 @@
+"""The runs below a directory: each dataset with its parts as one entry, found fast by an index that may be lost.
+
+The index of a directory lies in the cache folder of this user (XDG_CACHE_HOME, LOCALAPPDATA, else ~/.cache), and not in
+the directory: disks may be read-only or full, and users who share one trust each other with nothing. It has nothing
+that the disk has not. What another user could have written, what is damaged, and what another version wrote is not
+used, and the runs are read again. A run is read again if its folder, its index or a part of it has changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import time
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from acqstream import __version__
+from acqstream.dataset.dataset import Dataset, open_dataset
+from acqstream.errors import AcqStreamError, CorruptDataset, FileMissing, StorageError
+from acqstream.formats.ndtiff.completion import STATE_NAME, StateFile, read_request
+from acqstream.formats.ndtiff.folders import (
+    FULL_RESOLUTION,
+    VIEW_SUFFIX,
+    has_ndtiff_mark,
+    is_run,
+    mirror_parts,
+    read_records,
+    recorded_folder,
+    run_of_part,
+    stack_paths,
+)
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
+from acqstream.formats.registry import chunk_formats
+from acqstream.model.view_spec import requested_views
+from acqstream.storage.files.atomic_file import read_private, replace_private
+from acqstream.storage.files.boundary import distrust
+from acqstream.storage.files.folder_tree import is_link, walk
+from acqstream.storage.files.small_file import parse_json, read_json_object
+from acqstream.storage.platform import FILES
+from acqstream.storage.stores.data_path import data_path_of
+
+CHANNEL = "channel"
+MAX_DEPTH = 6  # folders of users, projects and days; a disk with other things is not searched to its end
+MAX_WORDS = 1000  # characters of a summary that are searched
+MAX_CHANNELS = 64
+MAX_INDEX_BYTES, MAX_INDEX_ITEMS, MAX_INDEXES = 2**27, 10_000_000, 64
+SETTLED_S = 2.5  # a folder that changed later than so long ago may change again without another time of change
+REMOVED = "removed"
+_STACKS_LOOKED_AT = 3
+
+Signature = list[list[Any]]
+"""What differs once a run has changed: time, number or size, and name, of its folder, its index and its parts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedRun:
+    """A dataset with its parts, or a mirror whose dataset is gone.
+
+    name: its path below the listed directory, with "/". began_s: when it began, seconds since 1970; of other writers,
+    when it changed last. size_bytes: of all parts, without holes. axes: how many values each has, of frames with row
+    and column. state: as in acqstream.json, lower case; "complete" or "growing" for other writers. mirrors: state by
+    name; "removed" if the folder of one that had ended is gone. words: texts of its summary. doubt: why it cannot be
+    read, or "". parts: names beside its folder.
+    """
+
+    name: str
+    format: str
+    began_s: float
+    frames: int
+    size_bytes: int
+    axes: Mapping[str, int]
+    channels: Sequence[str]
+    state: str
+    mirrors: Mapping[str, str]
+    words: str
+    doubt: str
+    parts: Sequence[str]
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing of it changes without a change of its folder."""
+        return not self.doubt and "running" not in (self.state, *self.mirrors.values()) and self.state != "growing"
+
+    def matches(self, words: Iterable[str], channel: str = "") -> bool:
+        """True if each word is in its name, a channel or its summary, and `channel` in a channel, of any case."""
+        channels = [_folded(one) for one in self.channels]
+        text = "\n".join([_folded(self.name), *channels, _folded(self.words)])
+        return all(_folded(word) in text for word in words) and (
+            not channel or any(_folded(channel) in one for one in channels)
+        )
+
+
+def list_runs(
+    top: Path, *, cache: Path | None = None, on_read: Callable[[int], None] = lambda _count: None
+) -> list[ListedRun]:
+    """The runs in and below a directory, the one that began last first. Links are not followed.
+
+    cache: the folder of indexes, by default this user's. on_read gets how many runs were read and not found in the
+    index. Raises StorageError if the directory cannot be listed; folders below that cannot are left out.
+    """
+    index = _Index(Path(os.path.realpath(top)), cache_folder() if cache is None else cache)
+    runs = [*_Walk(index, on_read).runs(str(top), "", 0)]
+    index.save()
+    return sorted(runs, key=lambda run: (-run.began_s, run.name))
+
+
+def parts_of(run: Path) -> list[str]:
+    """Names of what lies beside a dataset, or beside a mirror without one, and belongs to it. Raises StorageError."""
+    names = _names_in(run.parent)
+    if not is_run(run):
+        return [name for name in mirror_parts(run.name, names) if name != run.name]
+    start = f"{run.name}."
+    return sorted(one for one in names if one.startswith(start) and run_of_part(run.parent, one, names) == run.name)
+
+
+def disk_bytes(path: Path) -> int:
+    """Disk usage of a file or of all files in a folder in bytes, without holes and links."""
+    if not path.is_dir():
+        return FILES.stored_bytes(str(path)) if path.is_file() else 0
+    total = 0
+    for folder, names in walk(str(path)):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # a temporary file
+                if not is_link(f"{folder}/{name}"):
+                    total += FILES.stored_bytes(f"{folder}/{name}")
+    return total
+
+
+def cache_folder() -> Path | None:
+    """The folder of this user for what can be made again; None if the system names none."""
+    for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+        if value := os.environ.get(name):
+            return Path(value) / "acqstream"
+    try:
+        return Path.home() / ".cache" / "acqstream"
+    except RuntimeError:
+        return None
+
+
+class _Walk:
+    """Lists folders; asks the index for what has not changed."""
+
+    def __init__(self, index: _Index, on_read: Callable[[int], None]) -> None:
+        self._index = index
+        self._on_read = on_read
+        self._n_read = 0
+
+    def runs(self, folder: str, prefix: str, depth: int) -> Iterator[ListedRun]:
+        """Yield the runs in a folder, then those of the folders in it. Raises StorageError for the first folder."""
+        try:
+            with os.scandir(folder) as found:
+                entries = [entry for entry in found if not entry.name.startswith(".")]
+        except OSError as error:
+            if depth:
+                return  # another user's, or removed meanwhile
+            raise StorageError.wrap(error, folder, "list the runs in") from error
+        names = {entry.name for entry in entries}
+        parts: dict[str, list[str]] = {}
+        for name in sorted(name for name in names if "." in name):
+            if owner := run_of_part(Path(folder), name, names):
+                parts.setdefault(owner, []).append(name)
+        own = {name for some in parts.values() for name in some}
+        below: list[str] = []
+        for entry in entries:
+            if entry.name in own or not _is_plain_folder(entry):
+                continue
+            run_parts = parts.get(entry.name) or [one for one in mirror_parts(entry.name, names) if one != entry.name]
+            run = self._run(folder, entry.name, prefix, run_parts)
+            if run is not None:
+                yield run
+            elif not entry.name.endswith(VIEW_SUFFIX):
+                below.append(entry.name)
+        for name in below if depth < MAX_DEPTH else ():
+            yield from self.runs(f"{folder}/{name}", f"{prefix}{name}/", depth + 1)
+
+    def _run(self, folder: str, name: str, prefix: str, parts: Sequence[str]) -> ListedRun | None:
+        """Return the entry of a folder; None if it is neither a run nor a mirror."""
+        try:
+            signature = _signature(folder, name, parts)
+            row = self._index.find(prefix + name, signature)
+            if row is not None:
+                return row.run
+            run = _read_run(Path(folder, name), prefix + name, parts)
+        except (FileNotFoundError, FileMissing):
+            return None  # removed meanwhile
+        if run is not None:
+            self._n_read += 1
+            self._on_read(self._n_read)
+        if run is None or run.is_settled:
+            self._index.add(prefix + name, signature, run)
+        return run
+
+
+def _read_run(path: Path, name: str, parts: Sequence[str]) -> ListedRun | None:
+    if not is_run(path):
+        found = _format_of(path)
+        if not found:
+            return None
+    began_s = os.stat(path).st_mtime
+    run = ListedRun(
+        name=name,
+        format="ndtiff",
+        began_s=began_s,
+        frames=0,
+        size_bytes=sum(disk_bytes(path.parent / part) for part in (path.name, *parts)),
+        axes={},
+        channels=(),
+        state="",
+        mirrors={},
+        words="",
+        doubt="",
+        parts=parts,
+    )
+    try:
+        run = replace(run, began_s=_began_s(path) or began_s, mirrors=_mirrors_of(path), state=_state_of(path))
+        with open_dataset(path) as dataset:
+            return _described(run, dataset)
+    except (AcqStreamError, OSError) as error:
+        return replace(run, state=run.state or "damaged", doubt=str(error))
+
+
+def _described(run: ListedRun, dataset: Dataset) -> ListedRun:
+    """Return the run with what its frames tell."""
+    axes = dataset.axes
+    return replace(
+        run,
+        format=dataset.format,
+        frames=sum(1 for _ in dataset.keys()) if dataset.has_frames else 0,  # noqa: SIM118 - a method, no dict
+        axes={axis: len(values) for axis, values in axes.items()},
+        channels=[str(value) for value in axes.get(CHANNEL, ())[:MAX_CHANNELS] if isinstance(value, str)],
+        state=run.state or ("complete" if dataset.complete else "growing"),
+        words=_words_in(dataset.summary_metadata),
+    )
+
+
+def _state_of(path: Path) -> str:
+    file = StateFile(path)
+    file.refresh()
+    try:
+        return str(file.state or "").lower()
+    except CorruptDataset:  # its frames can be read
+        return "damaged"
+
+
+def _began_s(path: Path) -> float | None:
+    try:
+        text = read_json_object(path / STATE_NAME).get("started_at")
+        return datetime.fromisoformat(text).timestamp() if isinstance(text, str) else None
+    except (FileMissing, CorruptDataset, ValueError, OverflowError, OSError):
+        return None
+
+
+def _mirrors_of(path: Path) -> dict[str, str]:
+    """State of each mirror by name, as it is recorded; "running" for a requested one without a record."""
+    found = {}
+    for key, record in read_records(path).items():
+        found[record.name] = record.state if os.path.lexists(recorded_folder(path, key, record)) else REMOVED
+    with contextlib.suppress(ValueError):  # a damaged request; records have what was made
+        for spec in requested_views(read_request(path) or {}):
+            found.setdefault(spec.name, "running")
+    return found
+
+
+def _format_of(path: Path) -> str:
+    """Name of the format of a folder that is no run by its names; "" if none is known."""
+    place = data_path_of(path)
+    try:
+        for candidate in chunk_formats():
+            if candidate.detect(place):
+                return candidate.name
+        return "ndtiff" if any(map(has_ndtiff_mark, stack_paths(path)[:_STACKS_LOOKED_AT])) else ""
+    except (AcqStreamError, OSError):
+        return ""
+
+
+def _words_in(summary: Mapping[str, Any]) -> str:
+    """The texts of a summary, up to MAX_WORDS characters."""
+    texts, queue, length = [], [*summary.values()], 0
+    while queue and length < MAX_WORDS:
+        value = queue.pop(0)
+        if isinstance(value, str) and value:
+            texts.append(value[: MAX_WORDS - length])
+            length += len(value) + 1
+        elif isinstance(value, Mapping):
+            queue += [*value.values()][:MAX_WORDS]
+        elif isinstance(value, list | tuple):
+            queue += value[:MAX_WORDS]
+    return "\n".join(texts)
+
+
+def _is_plain_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False) and not is_link(entry.path)
+    except OSError:
+        return False
+
+
+def _names_in(folder: Path) -> set[str]:
+    try:
+        return {name for name in os.listdir(folder) if not name.startswith(".")}
+    except OSError as error:
+        raise StorageError.wrap(error, str(folder), "list") from error
+
+
+def _signature(folder: str, name: str, parts: Collection[str]) -> Signature:
+    """Raises FileNotFoundError without the folder."""
+    path = f"{folder}/{name}"
+    status = os.stat(path)
+    found: Signature = [[status.st_mtime_ns, status.st_ino, ""]]
+    for index in (f"{path}/{INDEX_NAME}", f"{path}/{FULL_RESOLUTION}/{INDEX_NAME}"):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            status = os.stat(index)
+            found.append([status.st_mtime_ns, status.st_size, ""])
+            break
+    for part in sorted(parts):
+        with contextlib.suppress(FileNotFoundError):
+            status = os.stat(f"{folder}/{part}")
+            found.append([status.st_mtime_ns, status.st_ino, part])
+    return found
+
+
+@functools.lru_cache(maxsize=4096)
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What is known of a folder; run is None if it is not one."""
+
+    signature: Signature
+    run: ListedRun | None
+
+
+class _Index:
+    """The runs of one directory as they were found last, by name. cache: None for an index that is not kept."""
+
+    def __init__(self, top: Path, cache: Path | None) -> None:
+        self._path = None if cache is None else cache / f"runs-{hashlib.sha256(os.fsencode(top)).hexdigest()[:32]}"
+        self._old = self._load()
+        self._new: dict[str, _Row] = {}
+        self._began_ns = time.time_ns()
+
+    def find(self, name: str, signature: Signature) -> _Row | None:
+        """Return the row of a folder that has not changed; None if it must be read."""
+        row = self._old.get(name)
+        if row is None or row.signature != signature:
+            return None
+        self._new[name] = row
+        return row
+
+    def add(self, name: str, signature: Signature, run: ListedRun | None) -> None:
+        """Keep what was read, unless it changed so lately that a further change might not show."""
+        latest_ns = max(look[0] for look in signature)
+        if self._began_ns - latest_ns > SETTLED_S * 1e9:
+            self._new[name] = _Row(signature, run)
+
+    def save(self) -> None:
+        """Write the index if it has changed; without it the next list takes longer, and no error is due."""
+        if self._path is None or self._new == self._old:
+            return
+        rows = [[name, row.signature, row.run and astuple(row.run)] for name, row in self._new.items()]
+        body = json.dumps(rows, separators=(",", ":")).encode()
+        with contextlib.suppress(OSError):  # a full disk, or a home that is read-only
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if len(body) <= MAX_INDEX_BYTES and not distrust(self._path):
+                replace_private(self._path, _head(body) + body)
+                self._forget_old_ones(self._path.parent)
+
+    def _load(self) -> dict[str, _Row]:
+        if self._path is None or distrust(self._path):
+            return {}
+        try:
+            content = read_private(self._path, MAX_INDEX_BYTES + 2**10)
+        except OSError:  # none yet, or not ours
+            return {}
+        head, _, body = content.partition(b"\n")
+        if head + b"\n" != _head(body):
+            return {}
+        try:
+            rows = parse_json(body, str(self._path), max_items=MAX_INDEX_ITEMS)
+            names = ListedRun.__slots__
+            return {
+                name: _Row(signature, run and ListedRun(**dict(zip(names, run, strict=True))))
+                for name, signature, run in rows
+            }
+        except (CorruptDataset, TypeError, ValueError):
+            return {}
+
+    @staticmethod
+    def _forget_old_ones(folder: Path) -> None:
+        """Remove the oldest indexes, of directories that nobody lists, and those that a killed process left."""
+        found = sorted(folder.glob("runs-*"), key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in found[MAX_INDEXES:]:
+            FILES.unlink(str(path))
+
+
+def _head(body: bytes) -> bytes:
+    """The first line: what wrote the rows, and their checksum, so that no row of a damaged file is believed."""
+    return f"acqstream-runs 1 {__version__} {xxhash.xxh3_64_hexdigest(body)}\n".encode()
