@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import acqstream
-from acqstream.cli.info import disk_bytes
 from acqstream.cli.main import main
+from acqstream.dataset.run_list import disk_bytes
 from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.model.acquisition_spec import TileSpec
 from acqstream.model.units import shell_word, size_text

@@ -136,6 +136,6 @@ def test_a_daemon_answers_and_resumes_runs_while_it_looks_for_views(tmp_path: Pa
     with DaemonProcess(data) as last:
         assert fetch_status(last.endpoint).acquisitions == ()
     with acqstream.open(data / "cells") as dataset:
-        assert [(one.name, one.state, one.frames) for one in dataset.mirrors] == [("null", "complete", 2)]
+        assert [(one.name, one.state, one.frames) for one in dataset.mirrors.values()] == [("null", "complete", 2)]
     assert (data / "old.null").exists()
     assert not (data / "removed.null").exists()
