@@ -34,8 +34,8 @@ from acqstream.client.plain_values import (
     plain_metadata,
     sendable_reason,
 )
-from acqstream.client.run_inquiries import StoredFrames, wait_for_mirrors
-from acqstream.client.run_state import Progress
+from acqstream.client.run_inquiries import StoredFrames, add_note, wait_for_mirrors
+from acqstream.client.run_state import Progress, RunState
 from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, DaemonUnavailable, ProtocolError
 from acqstream.model.frame_header import MAX_NUMBER
 from acqstream.model.metadata import MAX_SUMMARY_BYTES
@@ -287,6 +287,16 @@ class Run:
                 self._buffer.patch(kind, plain)
                 self.warn_of_changes(changes, f"the {kind}")
 
+    def note(self, text: str, /, *, time_ns: int | None = None, **values: Any) -> None:
+        """Add a note, such as "drug added", and values by name; it is stored with its time and the next frame number.
+
+        text: 1 to 1000 characters. time_ns: nanoseconds since 1970, by default now. Returns at once; `close` waits
+        until the daemon has stored it. One that it cannot store becomes a warning, `note_refused`. Raises the run's
+        first error, ProtocolError for what cannot be stored, AcquisitionRefused from a daemon that takes no notes.
+        """
+        self._buffer.check_process()
+        self.warn_of_changes(add_note(self._connection, text, values, time_ns), "a note")
+
     def warn_of_changes(self, changes: Changes, where: str) -> None:
         """Note that values became null or text; once a run is enough for each."""
         for code, text in changes.warnings(where):
@@ -323,24 +333,14 @@ class Run:
         return self.mirrors
 
     def __repr__(self) -> str:
-        session = self._state  # without its lock, as a debugger may ask while another thread has it
-        state = "running" if not session.ended else "ended"
-        if session.receipt is not None:
-            state = session.receipt.status
-        if session.failure is not None:
-            state = f"failed: {type(session.failure).__name__}"
-        return (
-            f"<Run {self.name!r}, {count_text(self.next, 'frame')} put, {session.cursors.published} published, {state}>"
-        )
+        published, state = self._state.cursors.published, _state_text(self._state)
+        return f"<Run {self.name!r}, {count_text(self.next, 'frame')} put, {published} published, {state}>"
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
             self.close()
@@ -350,6 +350,13 @@ class Run:
         except AcqStreamError as close_error:
             if close_error is not error:
                 error.add_note(f"closing the run {self.name!r} failed too: {close_error}")
+
+
+def _state_text(state: RunState) -> str:
+    """How a run stands; without its lock, as a debugger may ask while another thread has it."""
+    if state.failure is not None:
+        return f"failed: {type(state.failure).__name__}"
+    return state.receipt.status if state.receipt is not None else "ended" if state.ended else "running"
 
 
 def _numbered(error: AcqStreamError, number: int) -> AcqStreamError:

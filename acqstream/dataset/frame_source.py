@@ -20,6 +20,7 @@ from acqstream.frames.frame_description import FrameLooks
 from acqstream.frames.frame_region import FrameLevel
 from acqstream.model.axes import AxisValue, axis_order
 from acqstream.model.metadata import time_in_text
+from acqstream.model.run_note import RunNote
 from acqstream.model.state import AcquisitionState
 from acqstream.model.units import count_text
 from acqstream.model.view_spec import MirrorResult
@@ -68,6 +69,10 @@ class NDTiffSource:
     @property
     def mirrors(self) -> tuple[MirrorResult, ...]:
         return tuple(read_records(self._full.container).values())
+
+    @property
+    def notes(self) -> tuple[RunNote, ...]:
+        return self._full.notes()
 
     @property
     def summary_metadata(self) -> Mapping[str, Any]:

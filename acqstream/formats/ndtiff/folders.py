@@ -10,6 +10,7 @@ datasets and at the top of tiled ones. Some Java writers leave the end of an old
 `acqstream.mirror.n5.json` records how a mirror or the levels stand. Each mirror has a file of its own, so that programs
 which make different mirrors share no file. The holder of the mirror's lock writes it, see docs/decisions/026.
 
+`acqstream.notes.jsonl` has the notes on the run, a line each.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.formats.ndtiff.layout import DISPLAY_SETTINGS_NAME
 from acqstream.formats.ndtiff.stack_header import INDEX_MAP_MAGIC, NDTIFF_MAGIC, decode_text
 from acqstream.model.fields import Fields
+from acqstream.model.run_note import MAX_NOTES, MAX_NOTES_BYTES, RunNote, parse_notes
 from acqstream.model.view_spec import MirrorResult
 from acqstream.storage.files.read_file import ReadFile
-from acqstream.storage.files.small_file import parsed, read_json_object
+from acqstream.storage.files.small_file import parsed, read_json_object, read_small_file
 from acqstream.storage.files.url_path import is_remote
 
 FULL_RESOLUTION = "Full resolution"
@@ -47,6 +49,7 @@ RECORD_PREFIX, RECORD_SUFFIX = "acqstream.mirror.", ".json"
 MAX_RECORDS = 64
 MAX_RECORD_BYTES = 2**16
 _MAX_KEY_CHARACTERS = 100
+NOTES_NAME = "acqstream.notes.jsonl"
 VIEW_SUFFIX = ".view"  # of the folder beside a mirror
 
 
@@ -280,3 +283,23 @@ def _parse(fields: Fields) -> MirrorResult:
     if fields.values.get("format") != "acqstream-mirror" or fields.values.get("version") != 1:
         raise ValueError("is not a record of a mirror, version 1")
     return MirrorResult.of(fields)
+
+
+def read_notes(container: Path) -> tuple[tuple[RunNote, ...], str]:
+    """The notes on the run whose dataset this is, in order; and what is wrong with the last one, empty if nothing.
+
+    A note of which a power cut left a part is not among them. None over http. Raises CorruptDataset, StorageError.
+    """
+    path = container / NOTES_NAME
+    if is_remote(path):
+        return (), ""
+    try:
+        content = read_small_file(path, MAX_NOTES_BYTES)
+    except FileMissing:
+        return (), ""
+    try:
+        notes, end = parse_notes(content)
+    except ValueError as error:
+        raise CorruptDataset(str(error), path=str(path)) from error
+    torn = f"{path}: the last note is torn, as by a power cut, and left out" if end < len(content) else ""
+    return tuple(notes[:MAX_NOTES]), torn
