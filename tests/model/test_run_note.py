@@ -51,6 +51,7 @@ def test_zeros_of_a_power_cut_are_no_note() -> None:
         NOTE.line()[:-1].replace(b"drug added", b"\\u001b[2J"),
         NOTE.line()[:-1].replace(b"drug added", b"\\ud800"),
         NOTE.line()[:-1].replace(b'"text"', b'"id":"id-9","text"'),
+        NOTE.line()[:-1].replace(b'"text"', b'"more":"' + b"x" * 20_000 + b'","text"'),
     ],
 )
 def test_damage_before_the_last_line_is_an_error(line: bytes) -> None:
