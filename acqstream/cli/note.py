@@ -29,20 +29,21 @@ def note(
     from acqstream.model.run_note import TERMINAL, new_note
 
     name, one = typed_text(name), new_note(typed_text(text), TERMINAL)
+    path = Path(name) if data is None else data / name
     if Path(name).name == name:  # a run that is recorded now comes before a folder of its name here
         try:
             _send(name, one, endpoint_for(endpoint, data))
             return
         except DaemonUnavailable:
-            if not Path(name).exists():
+            if not path.exists():
                 raise
         except AcquisitionRefused as error:
             if error.code != "unknown_ds":
                 raise
-            if not Path(name).exists():
+            if not path.exists():
                 advice = "a run that has ended is named by the path of its folder"
                 raise AcquisitionRefused(f"{error}; {advice}", code=error.code) from error
-    folder = _dataset_folder(Path(name))
+    folder = _dataset_folder(path)
     if _is_running(folder):
         from_there = endpoint is None and data is None
         _send(folder.name, one, endpoint_for(endpoint, folder.parent if from_there else data))

@@ -92,12 +92,16 @@ def test_a_terminal_adds_notes_to_the_run_and_later_to_its_folder(
         assert "before frame 1: washed out" in capsys.readouterr().out
     main_ok(["note", run.path, "cells look \N{GREEK SMALL LETTER ALPHA}"])
     assert "after the run: cells look" in capsys.readouterr().out
+    monkeypatch.chdir(shared_daemon.home)
+    main_ok(["note", "cells", "by its name", "--data", str(shared_daemon.data)])
+    assert f"noted in {run.path}, after the run: by its name" in capsys.readouterr().out
     with acqstream.open(run.path) as dataset:
         assert facts(dataset.notes) == [
             ("drug added", 1, "terminal"),
             ("fixed", 1, "terminal"),
             ("washed out", 1, "terminal"),
             ("cells look α", None, "terminal"),
+            ("by its name", None, "terminal"),
         ]
     main_ok(["info", run.path])
     shown = capsys.readouterr().out

@@ -17,7 +17,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     ".": (4, 360),
     "arrays": (9, 1544),
     "bench": (10, 2481),
-    "cli": (24, 2802),
+    "cli": (24, 2803),
     "client": (20, 5432),
     "client/pycromanager": (4, 667),
     "client/pymmcore": (7, 1472),
