@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from acqstream.cli.output import print_json
-from acqstream.errors import AcqStreamError, CorruptDataset, DatasetError, UnknownFormat
+from acqstream.errors import AcqStreamError, CorruptDataset, DatasetError, StorageError, UnknownFormat
 from acqstream.model.axes import AxisValue
+from acqstream.model.run_note import RunNote
 from acqstream.model.state import AcquisitionState
 from acqstream.model.units import count_text, size_text
 
@@ -127,6 +128,7 @@ def _times(sides: Sequence[int]) -> str:
 
 
 _VALUES_SHOWN = 6
+_NOTES_SHOWN = 20
 _STATES = {
     "COMPLETE": "complete",
     "CANCELED": "ended: canceled",
@@ -144,8 +146,8 @@ class DatasetInfo:
     its frames or tiles that are not stored, first_missing are some of them. level_shapes are the shapes of all levels.
     state is what the daemon recorded, e.g. "COMPLETE"; empty for datasets of other writers. mirrors are the mirrors and
     levels that were asked for or made, and how they stand. sentence: how its run ended, or that its daemon is starting;
-    empty without a receipt. scale is the distance of neighbours, its unit and who says so, by axis; doubts are wishes
-    that the frames contradict.
+    empty without a receipt. notes are those on the run, notes_why is why they cannot be read. scale is the distance of
+    neighbours, its unit and who says so, by axis; doubts are wishes that the frames contradict.
     """
 
     path: str
@@ -169,6 +171,8 @@ class DatasetInfo:
     summary_metadata: dict[str, Any]
     scale: dict[str, tuple[float, str, str]]
     doubts: tuple[str, ...]
+    notes: tuple[RunNote, ...]
+    notes_why: str
 
 
 def info(
@@ -220,6 +224,7 @@ def describe(dataset: Dataset) -> DatasetInfo:
     for key in keys:  # one at a time: a list of a million would take hundreds of megabytes
         count, last = count + 1, key
     missing = full.missing_count if count else 0
+    notes, notes_why = _notes_of(dataset)
     return DatasetInfo(
         path=str(dataset.path),
         format=dataset.format,
@@ -242,6 +247,8 @@ def describe(dataset: Dataset) -> DatasetInfo:
         summary_metadata=dict(dataset.summary_metadata),
         scale=scale_of(full) if count else {},
         doubts=full.source.doubts if count else (),
+        notes=notes,
+        notes_why=notes_why,
     )
 
 
@@ -271,6 +278,13 @@ def _mirrors_of(dataset: Dataset) -> tuple[MirrorResult, ...]:
         return () if is_remote(dataset.path) else mirror_results(container_of(dataset.path))
     except CorruptDataset:  # of the state; `verify` reports what is wrong with it
         return ()
+
+
+def _notes_of(dataset: Dataset) -> tuple[tuple[RunNote, ...], str]:
+    try:
+        return dataset.notes, ""
+    except (DatasetError, StorageError) as error:  # the frames are as good as before
+        return (), str(error)
 
 
 def _shape_of(level: Level) -> tuple[int, ...]:
@@ -312,6 +326,12 @@ def _print_info(facts: DatasetInfo) -> None:
     print(f"missing {_missing_text(facts)}")
     for mirror in facts.mirrors:
         print(f"mirror  {mirror.name}: {mirror.text}")
+    if facts.notes_why:
+        print(f"notes   cannot be read: {facts.notes_why}")
+    if len(facts.notes) > _NOTES_SHOWN:
+        print(f"notes   {len(facts.notes):,}, the last {_NOTES_SHOWN}; --json has all")
+    for note in facts.notes[-_NOTES_SHOWN:]:
+        print(f"noted   {note.sentence()}")
 
 
 def _levels_text(facts: DatasetInfo) -> str:

@@ -15,6 +15,7 @@ from acqstream.cli.export import export
 from acqstream.cli.info import info
 from acqstream.cli.keys import keys
 from acqstream.cli.mirror import mirror
+from acqstream.cli.note import note
 from acqstream.cli.output import error_line, exit_code_of
 from acqstream.cli.receive import receive
 from acqstream.cli.repair import repair
@@ -51,6 +52,7 @@ for verb in (
     simulate,
     receive,
     status,
+    note,
     stop,
     shutdown,
     wait,

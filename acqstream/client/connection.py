@@ -100,6 +100,7 @@ class Connection:
             self.state.fail(unexpected)
         finally:
             self.state.end()
+            self._refuse_notes(math.inf, "the run ended before the daemon answered; it may be stored")
             self._memory.close()
             self._waker.close()
             try:
@@ -143,6 +144,7 @@ class Connection:
             if state.ended or state.contact.is_lost or self._is_silent(link, now):
                 return
             state.check_space(state.settings.patience_s, now)
+            self._refuse_notes(now, "the daemon has not answered; it may be stored")
             linger_s = self._sent_at + _LINGER_S - time.monotonic()
             lingers = linger_s > 0 and not self._is_blocked and state.linger()
             if not lingers:
@@ -193,6 +195,14 @@ class Connection:
             self._is_blocked = not link.send(encode_request("close", ds=state.dataset_id, **fields))
             if not self._is_blocked:
                 state.ending = replace(ending, is_sent=True)
+
+    def _refuse_notes(self, now: float, reason: str) -> None:
+        """Wait no longer for the daemon's answer to a note: for the overdue one, at the end (math.inf) for all."""
+        state = self.state
+        while note_id := state.patches.notes.overdue(now):
+            with state.lock:
+                warning = state.report.add_refused_note(state.patches.answer_note(note_id), reason)
+            log_warning(state.settings.name, warning)
 
     def _report(self) -> None:
         """Report the first error to the owner, once."""

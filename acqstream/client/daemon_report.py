@@ -6,7 +6,10 @@ The receipt is compared with the frames that the producer sent and skipped. Pure
 from __future__ import annotations
 
 import errno
+import math
 import threading
+import time
+from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -21,12 +24,17 @@ from acqstream.errors import (
     StorageError,
 )
 from acqstream.model.receipt import CTRL_C, UNFORCED, Receipt
-from acqstream.model.status import AcquisitionStatus
+from acqstream.model.run_note import RunNote
+from acqstream.model.status import AcquisitionStatus, WarningCode
 from acqstream.model.units import count_text
+from acqstream.protocol.frame_batch import encode_request
 from acqstream.protocol.replies import Error, Warn
 
 MAX_WARNINGS = 1000
 MAX_LOSSES_IN_A_ROW = 5
+MAX_WAITING_NOTES = 100
+NOTE_ANSWER_S = 15.0  # longer than a daemon waits for its disk
+_SHOWN_CHARACTERS = 100  # of a note in a warning
 _MAX_NUMBERS = 10  # in the text of an error
 _MANY = 50_000  # more than there are in flight
 _STORAGE_ERRORS: dict[str, tuple[type[StorageError], int]] = {
@@ -120,6 +128,50 @@ class RefusedFrames:
         raise FrameRefused(text, code=first.code, number=numbers[0], earlier=numbers)
 
 
+class NoteQueue:
+    """Notes that the daemon has not answered, the first of them sent: they are stored in their order.
+
+    is_supported: the daemon takes notes. sent_at: when the first one was sent to the present daemon.
+    """
+
+    def __init__(self) -> None:
+        self.is_supported = False
+        self.sent_at = math.inf
+        self._notes: deque[tuple[str, RunNote]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._notes)
+
+    def add(self, dataset_id: str, note: RunNote) -> None:
+        """Raises AcquisitionRefused for a daemon that takes none, or where too many wait for it."""
+        if not self.is_supported:
+            text = "the daemon is older than this client and takes no notes; update it"
+            raise AcquisitionRefused(text, code="unsupported")
+        if len(self._notes) >= MAX_WAITING_NOTES:
+            text = f"{len(self._notes)} notes wait for the daemon, which may wait for its disk; add fewer"
+            raise AcquisitionRefused(text, code="too_many_notes")
+        self._notes.append((dataset_id, note))
+
+    def header(self) -> bytes:
+        """The message of the first note; empty without one."""
+        if not self._notes:
+            return b""
+        dataset_id, note = self._notes[0]
+        return encode_request("note", ds=dataset_id, **note.request())
+
+    def answer(self, note_id: str) -> RunNote | None:
+        """Remove the first note, if it has this id."""
+        if not self._notes or self._notes[0][1].id != note_id:
+            return None
+        self.sent_at = math.inf
+        return self._notes.popleft()[1]
+
+    def overdue(self, now: float) -> str:
+        """The id of the first note, if it has had no answer for NOTE_ANSWER_S; else empty. now: math.inf at the end."""
+        is_overdue = now == math.inf or now - self.sent_at > NOTE_ANSWER_S
+        return self._notes[0][1].id if self._notes and is_overdue else ""
+
+
 class DaemonReport:
     """Disk, state and warnings, as the daemon reported them last."""
 
@@ -148,6 +200,13 @@ class DaemonReport:
         warning = RunWarning(code, text, wall_time)
         self.warnings = (*self.warnings, warning)[-MAX_WARNINGS:]
         return warning
+
+    def add_refused_note(self, note: RunNote | None, reason: str) -> RunWarning | None:
+        """Keep a warning of a note that is not stored; None without a note."""
+        if note is None:
+            return None
+        text = f"the note {note.content[:_SHOWN_CHARACTERS]!r} is not stored: {reason}"
+        return self.add_warning(WarningCode.NOTE_REFUSED, text, time.time())
 
     def add_reply(self, reply: Warn, wall_time: float) -> RunWarning | None:
         """Keep the daemon's warning; None for one that it repeats, as after a lost contact."""

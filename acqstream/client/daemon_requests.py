@@ -1,4 +1,4 @@
-"""Asks a daemon, outside of any run: for its status, to end an acquisition, or to end itself."""
+"""Asks a daemon, outside of any run: for its status, to end an acquisition, to keep a note, or to end itself."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from acqstream.client.keys import curve_keys
 from acqstream.client.link import Link, no_daemon
 from acqstream.errors import AcqStreamError, AcquisitionRefused, DaemonUnavailable, ProtocolError, WaitTimeout
 from acqstream.model.receipt import Receipt
+from acqstream.model.run_note import RunNote
 from acqstream.model.status import DaemonStatus
 from acqstream.protocol.frame_batch import encode_request
-from acqstream.protocol.replies import Closed, Error, ShutdownReply, StatusReply, Welcome
+from acqstream.protocol.replies import Closed, Error, Noted, ShutdownReply, StatusReply, Welcome
 from acqstream.protocol.requests import PROTOCOL_VERSION, shutdown_key_in
 from acqstream.storage.files.small_file import MAX_FILE_BYTES, read_small_file
 
@@ -86,6 +87,16 @@ def stop_acquisition(name: str, endpoint: str | None = None, *, timeout_s: float
         return _ask_stop(link, name, time.monotonic() + timeout_s)
 
 
+def send_note(name: str, note: RunNote, endpoint: str | None = None, *, timeout_s: float = 20.0) -> Noted:
+    """Add a note to the running acquisition called `name`; return where it is stored, and before which frame.
+
+    The daemon says the frame, not the note. Raises AcquisitionRefused if none of that name runs, or the daemon is too
+    old, or cannot store it, as on a full disk; DaemonUnavailable when none answers. endpoint: as in `acqstream.create`.
+    """
+    with _linked(endpoint) as link:
+        return _ask_note(link, name, replace(note, frame=None), time.monotonic() + timeout_s)
+
+
 def shut_down(endpoint: str | None = None, *, timeout_s: float = 330.0) -> int:
     """Let the daemon finish its acquisitions, so that they can be resumed, and end. Return how many were running.
 
@@ -146,6 +157,23 @@ def _ask_stop(link: Link, name: str, deadline: float) -> Receipt:
         if isinstance(reply, Error):
             raise AcquisitionRefused(reply.text, code=reply.code)
     raise DaemonUnavailable(f"the daemon at {link.endpoint} did not finish {name} in time")
+
+
+def _ask_note(link: Link, name: str, note: RunNote, deadline: float) -> Noted:
+    hello = encode_request("hello", v=PROTOCOL_VERSION, client={})
+    _send(link, hello, min(CONTACT_S, deadline - time.monotonic()))
+    while (reply := link.wait_reply(deadline)) is not None:
+        match reply:
+            case Welcome(has_notes=False):
+                text = f"the daemon at {link.endpoint} is older than this client and takes no notes; update it"
+                raise AcquisitionRefused(text, code="unsupported")
+            case Welcome():
+                link.send(encode_request("note", name=name, **note.request()))
+            case Noted():
+                return reply
+            case Error():
+                raise AcquisitionRefused(reply.text, code=reply.code)
+    raise DaemonUnavailable(f"the daemon at {link.endpoint} has not stored the note in time; it may be stored later")
 
 
 def _ask_shutdown(link: Link, deadline: float) -> int:

@@ -12,6 +12,7 @@ import datetime
 import enum
 import math
 import operator
+import time
 from collections import UserString
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set, ValuesView
 from decimal import Decimal
@@ -23,6 +24,7 @@ import numpy as np
 from acqstream.errors import ConfigError, ProtocolError
 from acqstream.model.axes import AxisValue, are_good_axes, check_axes
 from acqstream.model.metadata import AXES_KEY, TIME_KEY, encode_given
+from acqstream.model.run_note import MAX_VALUES_BYTES, RunNote, note_text, note_values
 from acqstream.model.units import count_text
 from acqstream.protocol.encoding import MAX_HEADER_BYTES
 
@@ -96,6 +98,13 @@ def plain_metadata(metadata: Mapping[str, Any], max_bytes: int = MAX_HEADER_BYTE
     if not isinstance(plain, dict):  # its own code failed
         plain = {"metadata": plain}
     return plain, Changes(conversion.nulls, conversion.texts, conversion.first_text)
+
+
+def plain_note(text: object, values: Mapping[str, Any], time_ns: int | None) -> tuple[RunNote, Changes]:
+    """A note of now, or of time_ns, and what was changed in its values. Raises ProtocolError."""
+    time_ns = time.time_ns() if time_ns is None else _checked_time(time_ns)
+    plain, changes = plain_metadata(values, MAX_VALUES_BYTES)
+    return RunNote(note_text(plain_scalar(text)), time_ns, values=note_values(plain)), changes
 
 
 def plain_scalar(value: object) -> object:

@@ -36,7 +36,7 @@ from acqstream.client.plain_values import (
     plain_metadata,
     sendable_reason,
 )
-from acqstream.client.run_inquiries import StoredFrames, wait_for_mirrors
+from acqstream.client.run_inquiries import StoredFrames, add_note, wait_for_mirrors
 from acqstream.client.run_state import Progress, RunState
 from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, DaemonUnavailable, ProtocolError
 from acqstream.model.frame_header import MAX_NUMBER
@@ -291,6 +291,16 @@ class Run:
                 self._buffer.patch(kind, plain)
                 self.warn_of_changes(changes, f"the {kind}")
 
+    def note(self, text: str, /, *, time_ns: int | None = None, **values: Any) -> None:
+        """Add a note, such as "drug added", and values by name; it is stored with its time and the next frame number.
+
+        text: 1 to 1000 characters. time_ns: nanoseconds since 1970, by default now. Returns at once; `close` waits
+        until the daemon has stored it. One that it cannot store becomes a warning, `note_refused`. Raises the run's
+        first error, ProtocolError for what cannot be stored, AcquisitionRefused from a daemon that takes no notes.
+        """
+        self._buffer.check_process()
+        self.warn_of_changes(add_note(self._connection, text, values, time_ns), "a note")
+
     def warn_of_changes(self, changes: Changes, where: str) -> None:
         """Note that values became null or text; once a run is enough for each."""
         for code, text in changes.warnings(where):
@@ -338,10 +348,7 @@ class Run:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
             self.close()

@@ -1,11 +1,14 @@
-"""What a run asks of its daemon: axes of the frames that it need not acquire again, and the states of its mirrors."""
+"""What a run asks of its daemon: axes of frames that it need not acquire again, states of mirrors, to keep a note."""
 
 from __future__ import annotations
 
 import threading
 import time
+import uuid
 from array import array
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -14,7 +17,7 @@ from numpy.typing import NDArray
 
 from acqstream.client.connection import Connection
 from acqstream.client.link import Link, no_daemon
-from acqstream.client.plain_values import MicroManagerAxes, plain_axes
+from acqstream.client.plain_values import Changes, MicroManagerAxes, plain_axes, plain_note
 from acqstream.errors import (
     AcqStreamError,
     AcquisitionFailed,
@@ -110,6 +113,16 @@ class StoredFrames(Collection[Mapping[str, AxisValue]]):
 def _digest(axes: Axes) -> int:
     """64 bits for a set of axes in any order: two frames of ten million have the same with probability 3e-6."""
     return xxhash.xxh3_64_intdigest(axes_json({name: axes[name] for name in sorted(axes)}))
+
+
+def add_note(connection: Connection, text: object, values: Mapping[str, Any], time_ns: int | None) -> Changes:
+    """As `Run.note`; return what was changed in the values."""
+    note, changes = plain_note(text, values, time_ns)
+    state = connection.state
+    with state.lock:
+        state.raise_if_over()
+        state.queue(state.patches.add_note, replace(note, frame=state.outbox.next, id=uuid.uuid4().hex))
+    return changes
 
 
 def wait_for_mirrors(connection: Connection, name: str, timeout_s: float | None) -> tuple[MirrorResult, ...]:

@@ -14,11 +14,20 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from acqstream.client.arguments import RunSettings, patch_parts
-from acqstream.client.daemon_report import Contact, DaemonReport, RefusedFrames, RunWarning, failure, name_unforced
+from acqstream.client.daemon_report import (
+    Contact,
+    DaemonReport,
+    NoteQueue,
+    RefusedFrames,
+    RunWarning,
+    failure,
+    name_unforced,
+)
 from acqstream.client.outbox import BATCH_BYTES, Outbox, OutboxMessage
 from acqstream.client.plain_values import sendable_reason
 from acqstream.errors import AcqStreamError, AcquisitionFailed, DaemonUnavailable, DiskFull
 from acqstream.model.receipt import Receipt
+from acqstream.model.run_note import RunNote
 from acqstream.model.state import Cursors, Limit
 from acqstream.model.status import AcquisitionStatus
 from acqstream.protocol.frame_batch import encode_request
@@ -26,6 +35,7 @@ from acqstream.protocol.replies import (
     Ack,
     Closed,
     Error,
+    Noted,
     Opened,
     Reply,
     StatusReply,
@@ -39,6 +49,7 @@ RECONNECT_CODES = frozenset({"unknown_ds", "denied"})
 """Errors that are not fatal: the daemon does not know this connection, and the client makes a new one."""
 SHUTTING_DOWN = "shutting_down"
 _STORED = "stored"  # a question among the patches: like them it is sent again after a lost contact
+_NOTE = "note"  # likewise
 _MAX_WAIT_S = 1.0
 _Result = TypeVar("_Result")
 
@@ -93,7 +104,7 @@ class PatchQueue:
     """Late metadata to send, the latest message of each kind; sent again after a lost connection.
 
     The question for stored axes is among them. A patch of the summary has all entries of those before, which may still
-    be unsent. max_part is the longest second part that the daemon takes, in bytes.
+    be unsent. max_part is the longest second part that the daemon takes, in bytes. notes: those without an answer.
     """
 
     def __init__(self) -> None:
@@ -102,6 +113,7 @@ class PatchQueue:
         self.unsent: list[str] = []  # kinds; read with every frame, so without a call
         self.max_part = 0
         self.stored_answer: StoredPage | AcqStreamError | None = None
+        self.notes = NoteQueue()
 
     def add(self, kind: str, header: bytes, part: bytes = b"") -> None:
         self._headers[kind] = header, part
@@ -124,8 +136,28 @@ class PatchQueue:
         if self._headers.pop(_STORED, None) is not None:
             self.stored_answer = answer
 
+    def add_note(self, dataset_id: str, note: RunNote) -> None:
+        """Add a note; it is sent when those before it are answered. Raises as `NoteQueue.add`."""
+        self.notes.add(dataset_id, note)
+        self._send_note()
+
+    def answer_note(self, note_id: str) -> RunNote | None:
+        """Take in that the daemon has answered a note, or is not to; None if it is not the one that was sent."""
+        note = self.notes.answer(note_id)
+        if note is not None:
+            del self._headers[_NOTE]
+            self.unsent = [kind for kind in self.unsent if kind != _NOTE]
+            self._send_note()
+        return note
+
+    def _send_note(self) -> None:
+        if _NOTE not in self._headers and (header := self.notes.header()):
+            self.add(_NOTE, header)
+
     def take(self) -> list[tuple[str, bytes, bytes]]:
         """Kind, header and second part of the patches to send now."""
+        if _NOTE in self.unsent:
+            self.notes.sent_at = time.monotonic()
         due = [(kind, *self._headers[kind]) for kind in self.unsent]
         self.unsent.clear()
         return due
@@ -133,6 +165,7 @@ class PatchQueue:
     def rewind(self, next_frame: int) -> None:
         """Send all again; the summary only if the daemon has no frame."""
         self.unsent = [kind for kind in self._headers if kind != "summary" or next_frame == 0]
+        self.notes.sent_at = math.inf
 
 
 class RunThread:
@@ -242,7 +275,7 @@ class RunState:
         Raises ProtocolError if it asks for frames that were never put.
         """
         with self.lock:
-            self.patches.max_part = welcome.max_patch
+            self.patches.max_part, self.patches.notes.is_supported = welcome.max_patch, welcome.has_notes
             self.outbox.message_bytes = min(BATCH_BYTES, welcome.max_payload)
             if self.opened is None:
                 self.outbox.begin(opened.next, opened.received_bytes)
@@ -295,6 +328,8 @@ class RunState:
                 self._finish(reply.receipt)
             elif isinstance(reply, StoredPage):
                 self.patches.answer_stored(reply)
+            elif isinstance(reply, Noted):
+                self.patches.answer_note(reply.note_id)
             elif isinstance(reply, Error):
                 return self._refuse(reply, wall_time)
             return None
@@ -322,6 +357,8 @@ class RunState:
         if error.number is not None:
             self.refused.add(error, error.number, range(self.outbox.first_number, self.outbox.next))
             return None  # a warning comes too
+        if error.note_id is not None:
+            return self.report.add_refused_note(self.patches.answer_note(error.note_id), error.text)
         if error.code == SHUTTING_DOWN:
             self.contact.loss_reason = f"; its last message: {error.text}"
         else:
@@ -420,11 +457,12 @@ class RunState:
 
     @property
     def close_is_due(self) -> bool:
-        """True when all frames were sent and `close` was not."""
+        """True when all frames were sent, notes are answered, and `close` was not sent."""
         ending = self.ending
         if ending is None or ending.is_sent:
             return False
-        return ending.is_out_of_space or (self.failure is None and (ending.drops_unsent or self.outbox.all_sent))
+        is_all_sent = self.outbox.all_sent and not len(self.patches.notes)
+        return ending.is_out_of_space or (self.failure is None and (ending.drops_unsent or is_all_sent))
 
     @property
     def _drops_unsent(self) -> bool:
@@ -437,13 +475,6 @@ class RunState:
 
     def progress(self) -> Progress:
         with self.lock:
-            cursors, report = self.cursors, self.report
-            return Progress(
-                self.outbox.next,
-                cursors.received,
-                cursors.published,
-                cursors.durable,
-                self.outbox.unsafe_payload_bytes,
-                report.free_bytes,
-                report.seconds_left,
-            )
+            unsafe_bytes, report = self.outbox.unsafe_payload_bytes, self.report
+            counts = self.cursors.received, self.cursors.published, self.cursors.durable
+            return Progress(self.outbox.next, *counts, unsafe_bytes, report.free_bytes, report.seconds_left)

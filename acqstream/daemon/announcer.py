@@ -102,9 +102,11 @@ class Announcer:
         logger.error("%s: %s", acquisition.name, error)
         self.notify(acquisition, _error(error, acquisition.dataset_id, fatal=True))
 
-    def send_error(self, peer: Peer, dataset_id: str | None, error: AcqStreamError) -> None:
-        """Answer a refused request."""
-        self.send(peer, _error(error, dataset_id, fatal=False))
+    def send_error(
+        self, peer: Peer, dataset_id: str | None, error: AcqStreamError, *, note_id: str | None = None
+    ) -> None:
+        """Answer a refused request. note_id: of the note that it brought."""
+        self.send(peer, dataclasses.replace(_error(error, dataset_id, fatal=False), note_id=note_id))
 
     def publish(self, acquisition: ActiveAcquisition, event: dict[str, Any]) -> None:
         """Publish an event to readers."""

@@ -35,12 +35,13 @@ from acqstream.model.status import DaemonStatus
 from acqstream.model.view_spec import MirrorResult
 from acqstream.protocol import requests
 from acqstream.protocol.encoding import MAX_HEADER_BYTES, MAX_PART_BYTES
-from acqstream.protocol.replies import Closed, Error, MirrorsReply, ShutdownReply, StatusReply, Welcome
+from acqstream.protocol.replies import Closed, Error, MirrorsReply, Noted, ShutdownReply, StatusReply, Welcome
 from acqstream.protocol.requests import PROTOCOL_VERSION, Mirrors
 from acqstream.protocol.session import Event
 
 logger = logging.getLogger("acqstream.daemon")
 
+MAX_ID_CHARACTERS = 64
 MAX_REASON_CHARACTERS = 1000  # in a message, which has to hold all of them
 
 
@@ -129,8 +130,11 @@ class RequestHandler:
                     self._shutdown(peer, request)
                 case requests.Mirrors():
                     self._mirrors(peer, request)
+                case requests.AddNote():
+                    self._note(peer, request)
         except AcqStreamError as error:
-            self._announcer.send_error(peer, getattr(request, "dataset_id", None), error)
+            note_id = request.note.id if isinstance(request, requests.AddNote) else None
+            self._announcer.send_error(peer, getattr(request, "dataset_id", None), error, note_id=note_id)
 
     def refuse(
         self, peer: Peer, fields: Mapping[str, Any], error: ProtocolError | FrameRefused, payload_bytes: int
@@ -166,7 +170,10 @@ class RequestHandler:
                 if acquisition.log.error is None:  # else the supervisor reports that one
                     self._end_refused(acquisition, fault)
         else:
-            self._announcer.send_error(peer, dataset_id, error)
+            note_id = fields.get("id") if fields.get("t") == "note" else None
+            if not (isinstance(note_id, str) and len(note_id) <= MAX_ID_CHARACTERS and note_id.isprintable()):
+                note_id = None  # it may have half a surrogate, which no message can have
+            self._announcer.send_error(peer, dataset_id, error, note_id=note_id)
 
     def fail(self, peer: Peer, fields: Mapping[str, Any], error: Exception) -> None:
         """Report a bug in the daemon that a message triggered. It ends the sender's acquisition and no other."""
@@ -266,11 +273,35 @@ class RequestHandler:
             partial(self._announcer.send_error, peer, request.dataset_id),
         )
 
-    def _stop(self, peer: Peer, name: str) -> None:
-        """End an acquisition for an operator, who gets its receipt when it is finished."""
+    def _note(self, peer: Peer, request: requests.AddNote) -> None:
+        """Store a note in a thread: frames do not wait for it, and a full disk refuses the note alone."""
+        acquisition = (
+            self._named(request.name)
+            if request.dataset_id is None
+            else self._registry.of_producer(peer, request.dataset_id)
+        )
+        note, dataset_id, log = request.note, acquisition.dataset_id, acquisition.log
+        note = replace(
+            note,
+            time_ns=time.time_ns() if request.time_ns is None else request.time_ns,
+            frame=log.received if note.frame is None else note.frame,
+        )
+        self._reads.submit(
+            peer.identity,
+            partial(log.add_note, note),
+            lambda one: self._announcer.send(peer, Noted(one.id, dataset_id, log.folder, one.frame)),
+            partial(self._announcer.send_error, peer, dataset_id, note_id=note.id),
+        )
+
+    def _named(self, name: str) -> ActiveAcquisition:
         acquisition = self._registry.by_name(name)
         if acquisition is None:
             raise ProtocolError(f"no running acquisition has the name {name!r:.120}", code="unknown_ds")
+        return acquisition
+
+    def _stop(self, peer: Peer, name: str) -> None:
+        """End an acquisition for an operator, who gets its receipt when it is finished."""
+        acquisition = self._named(name)
         if peer not in acquisition.stop_requesters:
             acquisition.stop_requesters.append(peer)
         reason = "stopped by the operator"
@@ -306,6 +337,7 @@ def welcome(config: DaemonConfig, endpoints: Endpoints, shutdown_file: ShutdownF
         sockets=endpoints.identities(),
         max_skip=MAX_NUMBER,
         max_patch=MAX_PART_BYTES,
+        has_notes=True,
         shutdown=str(shutdown_file.path),
     )
 

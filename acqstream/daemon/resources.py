@@ -106,7 +106,7 @@ class DiskReads:
         self,
         client: bytes,
         read: Callable[[], _Result],
-        answer: Callable[[_Result], None],
+        answer: Callable[[_Result], object],
         refuse: Callable[[AcqStreamError], None],
     ) -> None:
         """Call `read` in the thread; later `tick` calls `answer` with its result, or `refuse` with its error.
@@ -167,7 +167,7 @@ class _ReadRequest:
         self,
         client: bytes,
         read: Callable[[], Any],
-        answer: Callable[[Any], None],
+        answer: Callable[[Any], object],
         refuse: Callable[[AcqStreamError], None],
         max_s: float = READ_S,
     ) -> None:

@@ -34,6 +34,7 @@ from acqstream.description.space import Place
 from acqstream.errors import DatasetError
 from acqstream.formats.chunk_format import ChunkArrayReader, ChunkFormat
 from acqstream.model.axes import POSITION, AxisValue
+from acqstream.model.run_note import RunNote
 from acqstream.model.view_spec import MirrorResult
 from acqstream.storage.files.boundary import following_links
 from acqstream.storage.stores.data_path import data_path_of
@@ -256,6 +257,11 @@ class ChunkSource:
     def mirrors(self) -> Mapping[str, MirrorResult]:
         """None: they are recorded beside the frames."""
         return {}
+
+    @property
+    def notes(self) -> tuple[RunNote, ...]:
+        """None: they lie beside the frames."""
+        return ()
 
     @property
     def summary_metadata(self) -> Mapping[str, Any]:

@@ -21,6 +21,7 @@ from acqstream.dataset.sources import Source, open_source
 from acqstream.description.channels import ChannelLook
 from acqstream.errors import DatasetError, FileMissing, UnsupportedFeature, WaitTimeout
 from acqstream.model.axes import AxisValue
+from acqstream.model.run_note import RunNote
 from acqstream.model.state import AcquisitionState
 from acqstream.model.view_spec import MirrorResult
 from acqstream.storage.files.url_path import as_path
@@ -162,6 +163,14 @@ class Dataset:
         """
         source = self._frames("the dataset beside it")
         return Dataset(open_source(source.mirror_folder(name), follow_links=source.follows_links))
+
+    @property
+    def notes(self) -> tuple[RunNote, ...]:
+        """Notes on the run, in order of arrival, as the folder of the frames has them now: see `RunNote`.
+
+        Empty for arrays, and over http. One that a power cut has torn is left out, and logged. Raises CorruptDataset.
+        """
+        return self._source.notes
 
     @property
     def summary_metadata(self) -> Mapping[str, Any]:

@@ -24,6 +24,7 @@ from acqstream.frames.frame_description import FrameLooks
 from acqstream.frames.frame_region import FrameLevel
 from acqstream.model.axes import AxisValue, axis_order
 from acqstream.model.metadata import time_in_text
+from acqstream.model.run_note import RunNote
 from acqstream.model.state import AcquisitionState
 from acqstream.model.units import count_text
 from acqstream.model.view_spec import MirrorResult, requested_views
@@ -95,6 +96,10 @@ class NDTiffSource:
             text = f"{container}: the mirror {name} lies elsewhere, at {places[name]}"
             raise UnsupportedFeature(f"{text}; open that, or open the dataset with follow_links=True")
         return places[name]
+
+    @property
+    def notes(self) -> tuple[RunNote, ...]:
+        return self._full.notes()
 
     @property
     def summary_metadata(self) -> Mapping[str, Any]:

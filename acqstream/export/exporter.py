@@ -12,9 +12,18 @@ from typing import Literal, get_args
 from acqstream.arrays.level_layout import LevelAxis, LevelLayout, LevelSource, X, Y
 from acqstream.dataset.dataset import Dataset, open_dataset
 from acqstream.dataset.level_array import LevelArray, import_optional
-from acqstream.errors import ConfigError, DatasetError, DatasetExists, UnsupportedFeature
+from acqstream.errors import ConfigError, DatasetError, DatasetExists, StorageError, UnsupportedFeature
 from acqstream.export.frame_references import frame_references
-from acqstream.export.hdf5 import IMAGE, Hdf5Writer, open_hdf5, write_metadata, write_scales, write_summary
+from acqstream.export.hdf5 import (
+    IMAGE,
+    MAX_NOTES,
+    Hdf5Writer,
+    open_hdf5,
+    write_metadata,
+    write_notes,
+    write_scales,
+    write_summary,
+)
 from acqstream.export.metadata_table import MetadataTable, table_suffix
 from acqstream.export.ome_images import ImageGrid, ome_images, ome_pixels, physical_steps
 from acqstream.export.plane_levels import PlaneLevels, level_count
@@ -23,6 +32,7 @@ from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.ndtiff.folders import container_of
 from acqstream.formats.registry import chunk_format, chunk_format_names, find_format
 from acqstream.model.axes import AxisValue
+from acqstream.model.run_note import RunNote
 from acqstream.storage.files.disk import Disk, LocalDisk
 from acqstream.storage.files.new_file import NewFile, new_file
 from acqstream.storage.files.url_path import is_remote
@@ -263,6 +273,12 @@ class Exporter:
                 self._notes.append(ABSOLUTE_TEXT)
             if source.bits:
                 file[IMAGE].attrs["valid_range"] = [0, 2**source.bits - 1]
+            notes = self._run_notes(dataset)
+            write_notes(h5py, file, notes)
+            if len(notes) > MAX_NOTES:
+                self._notes.append(
+                    f"{len(notes) - MAX_NOTES:,} notes on the run are left out: the first {MAX_NOTES:,} fit"
+                )
             write_metadata(file, array, names, source.metadata(array.layout))
             facts = {"source": str(dataset.path), "format": dataset.format, "complete": int(dataset.complete)}
             write_summary(h5py, file, dataset.summary_metadata, facts)
@@ -270,7 +286,7 @@ class Exporter:
     def _write_ome_tiff(self, dataset: Dataset, array: LevelArray, out: Path) -> None:
         _check_pictures(dataset, array)
         grid = ImageGrid(array.layout.outer)
-        pixels = ome_pixels(dataset, array, grid)
+        pixels = replace(ome_pixels(dataset, array, grid), notes=self._run_notes(dataset))
         images = ome_images(dataset, array, grid)
         plane = array.shape[len(array.outer) :]
         levels = PlaneLevels(array, level_count(plane))
@@ -280,6 +296,14 @@ class Exporter:
         with self._new_file(out, array, 1 if self.request.compression == "none" and not has_holes else 0) as target:
             write_ome_tiff(target, grid, levels, images, pixels, tiles=tiles, on_progress=self.on_progress)
         self._extra |= {"images": len(images), "levels": tuple(levels.shapes)}
+
+    def _run_notes(self, dataset: Dataset) -> Sequence[RunNote]:
+        """The notes on the run; none, with a word to the user, where they cannot be read."""
+        try:
+            return dataset.notes
+        except (DatasetError, StorageError) as error:
+            self._notes.append(f"the notes on the run are left out: {error}")
+            return ()
 
     def _write_tiff(self, dataset: Dataset, array: LevelArray, out: Path) -> None:
         _check_pictures(dataset, array)

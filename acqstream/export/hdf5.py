@@ -16,6 +16,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.xarray_arrays import coordinates, dimension_names
 from acqstream.export.frame_references import Box, FrameReferences, block_shape, cut, runs
 from acqstream.model.metadata import TIME_KEY, capture_time
+from acqstream.model.run_note import RunNote
 from acqstream.storage.files.new_file import NewFile
 
 IMAGE, METADATA, SUMMARY, FRAMES = "image", "metadata", "summary_metadata", "frames"
@@ -32,6 +34,7 @@ _OWN_NAMES = frozenset({IMAGE, METADATA, SUMMARY, FRAMES})
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. %9d"  # text of the netCDF-4 file format
 _NO_TIME = np.int64(-(2**63))  # numpy's NaT
 _MAX_EMPTY = 8  # positions for each frame, above which columns have an item for each frame
+MAX_NOTES = 1000  # each takes 16 bytes of the object header, and its text lies elsewhere
 _MAX_COLUMNS = 200  # of numbers in the metadata of frames
 _MAX_ATTRIBUTE_BYTES = 32 * 1024  # an object header has at most 64 KiB
 
@@ -90,6 +93,13 @@ def write_summary(h5py: Any, file: Any, summary: Mapping[str, Any], attributes: 
         if left < 0:
             return
         file.attrs[name] = content
+
+
+def write_notes(h5py: Any, file: Any, notes: Sequence[RunNote]) -> None:
+    """Notes on the run as the attribute `notes` of `/image`, a text each; the first MAX_NOTES of many."""
+    if notes:
+        texts = np.array([note.sentence(UTC) for note in notes[:MAX_NOTES]], object)
+        file[IMAGE].attrs.create("notes", texts, dtype=h5py.string_dtype())
 
 
 def write_metadata(

@@ -24,6 +24,7 @@ from acqstream.description.stage import StageReading, stage_reading
 from acqstream.errors import UnsupportedFeature
 from acqstream.formats.ome_zarr.metadata import find_wells, row_number
 from acqstream.model.axes import POSITION, TILE_AXES, AxisValue
+from acqstream.model.run_note import RunNote
 
 _ROLES = {"time": "T", "t": "T", "channel": "C", "c": "C", "z": "Z"}
 ORDER = "TCZ"
@@ -70,6 +71,7 @@ class ImageGrid:
         return {axis.name: axis.values[at] for axis, at in zip(self.image_axes, image, strict=True)}
 
 
+NOTE_NAMESPACE = "acqstream/note"
 NAMESPACE = "http://www.openmicroscopy.org/Schemas/OME/2016-06"
 _TYPES = {
     "int8": "int8",
@@ -128,7 +130,7 @@ class OmePixels:
     """What all images of a file share. shape is that of a plane, (Y, X) or (Y, X, 3).
 
     steps are (distance, unit) along "X", "Y", "Z" and "T"; roles without a known distance are absent. bits are the
-    significant ones, 0: all.
+    significant ones, 0: all. notes are those on the run.
     """
 
     shape: tuple[int, ...]
@@ -138,6 +140,7 @@ class OmePixels:
     channels: Sequence[OmeChannel]
     steps: dict[str, tuple[float, str]]
     bits: int = 0
+    notes: Sequence[RunNote] = ()
 
     @property
     def plane_count(self) -> int:
@@ -155,6 +158,7 @@ def ome_xml(images: Sequence[OmeImage], pixels: OmePixels, creator: str) -> byte
         _add_plate(root, images)
     for number, image in enumerate(images):
         _add_image(root, number, image, pixels)
+    _add_notes(root, pixels.notes)
     text: bytes = ET.tostring(root, "utf-8", xml_declaration=False)
     return b'<?xml version="1.0" encoding="UTF-8"?>' + text
 
@@ -213,6 +217,20 @@ def _add_image(root: ET.Element, number: int, image: OmeImage, pixels: OmePixels
                 said |= {name: repr(seconds), f"{name}Unit": "s"}
         t, c, z = map(str, plane.at)
         ET.SubElement(element, "Plane", {"TheZ": z, "TheC": c, "TheT": t, **said})
+
+
+def _add_notes(root: ET.Element, notes: Sequence[RunNote]) -> None:
+    """Annotations of the first image: with many images, links of all to all would fill the file."""
+    image = root.find("Image")
+    if image is None or not notes:
+        return
+    annotations = ET.SubElement(root, "StructuredAnnotations")
+    for number, note in enumerate(notes):
+        identity = f"Annotation:{number}"
+        ET.SubElement(image, "AnnotationRef", {"ID": identity})
+        one = ET.SubElement(annotations, "CommentAnnotation", {"ID": identity, "Namespace": NOTE_NAMESPACE})
+        ET.SubElement(one, "Description").text = _plain(note.origin(UTC))
+        ET.SubElement(one, "Value").text = _plain(note.content)
 
 
 def _page_runs(pages: Sequence[int]) -> Iterator[tuple[int, int, int]]:

@@ -1,14 +1,16 @@
-"""The log's own small files in a dataset's folder: journal, index, state, receipt, display settings."""
+"""The log's own small files in a dataset's folder: journal, index, state, receipt, display settings, notes."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import os
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from acqstream.errors import DatasetExists, StorageError
+from acqstream.errors import AcquisitionRefused, CorruptDataset, DatasetExists, StorageError
+from acqstream.formats.ndtiff.folders import NOTES_NAME
 from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.formats.ndtiff.layout import DISPLAY_SETTINGS_NAME, NDTiffLayout, display_settings_bytes
 from acqstream.log import journal
@@ -17,10 +19,12 @@ from acqstream.log.frame_keys import FrameKeys
 from acqstream.log.state_file import RECEIPT_NAME, DatasetState, remove_file, write_state
 from acqstream.model.metadata import dump_ascii
 from acqstream.model.receipt import MissingFrames, Receipt
+from acqstream.model.run_note import MAX_NOTES, MAX_NOTES_BYTES, RunNote, parse_notes
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.files.append_file import AppendFile
 from acqstream.storage.files.atomic_file import replace_file
 from acqstream.storage.files.disk import Disk
+from acqstream.storage.files.read_file import is_absent
 
 
 class DatasetFiles:
@@ -170,3 +174,82 @@ class DisplayFile:
         """Replace the file, if there is something to write."""
         if (content := self._content) is not None:
             self._attempt(lambda: replace_file(self._disk, self._path, content))
+
+
+class NoteFile:
+    """Adds notes to a dataset's folder, each forced to the disk. Notes of other programs between them stay.
+
+    For threads that may wait for the disk. The file is open only while a note is added: most runs have none.
+    """
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._frames: dict[str, int | None] = {}  # by the id of each note that the file has up to `_end`
+        self._end = 0
+
+    def add(self, note: RunNote) -> RunNote:
+        """Add a note, unless it is there; return it as it is stored: the frame is that of the first time it came.
+
+        On return it survives a power cut. A last note that is torn is cut off. Raises AcquisitionRefused if the folder
+        has as many as it may have, CorruptDataset for a damaged file, DatasetLocked, StorageError.
+        """
+        with self._lock:
+            file = self._open()
+            try:
+                file.lock()
+                self._read(file)
+                if note.id not in self._frames:
+                    self._append(file, note)
+            finally:
+                file.close()
+            return dataclasses.replace(note, frame=self._frames[note.id])
+
+    def _open(self) -> AppendFile:
+        path = os.path.join(self._folder, NOTES_NAME)
+        try:
+            return AppendFile(self._disk, path, create=False, end=self._end)
+        except StorageError as error:
+            if not is_absent(error):
+                raise
+        self._frames, self._end = {}, 0  # the folder may be another one now
+        file = AppendFile(self._disk, path, create=True)
+        try:
+            self._disk.sync_directory(self._folder)
+        except OSError as error:
+            file.close()
+            raise StorageError.wrap(error, path, "cannot force its name to the disk") from error
+        return file
+
+    def _read(self, file: AppendFile) -> None:
+        """Take in what the file has after the notes that are known."""
+        rest = file.read_rest(MAX_NOTES_BYTES + 1)
+        if self._end + len(rest) > MAX_NOTES_BYTES:
+            raise CorruptDataset(f"has more than {MAX_NOTES_BYTES:,} bytes", path=file.path)
+        try:
+            notes, length = parse_notes(rest)
+        except ValueError as error:
+            raise CorruptDataset(str(error), path=file.path, offset=self._end) from error
+        end = self._end + length
+        if length < len(rest):
+            file.cut(end)
+        file.end = self._end = end
+        self._frames.update((one.id, one.frame) for one in notes)
+        file.check()
+
+    def _append(self, file: AppendFile, note: RunNote) -> None:
+        line = note.line()
+        if len(self._frames) >= MAX_NOTES or self._end + len(line) > MAX_NOTES_BYTES:
+            text = f"{file.path} has {len(self._frames):,} notes; expected at most {MAX_NOTES:,} in {MAX_NOTES_BYTES:,}"
+            raise AcquisitionRefused(f"{text} bytes", code="too_many_notes")
+        try:
+            file.append(line)
+            file.sync()
+        except StorageError as error:
+            try:
+                file.cut(self._end)  # it was refused: a reader must not find it
+            except StorageError as fault:
+                error.add_note(f"the note could not be cut off again: {fault}")
+            raise
+        self._frames[note.id], self._end = note.frame, file.end

@@ -21,6 +21,7 @@ from typing import Any
 from acqstream.errors import AcqStreamError, FrameRefused, WriterBehind
 from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES
 from acqstream.log.continuation import KeyPage, read_key_page
+from acqstream.log.dataset_files import NoteFile
 from acqstream.log.intake import Slot
 from acqstream.log.log_thread import CloseRequest, LogThread
 from acqstream.log.receipt_facts import LogNotes, stall_text
@@ -30,6 +31,7 @@ from acqstream.log.threads import RETRY_S
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.frame_header import FrameHeader, FrameRun
 from acqstream.model.receipt import MissingFrames, Receipt, Status
+from acqstream.model.run_note import RunNote
 from acqstream.model.state import AcquisitionState, Cursors, Limit
 from acqstream.storage.files.disk import Disk, LocalDisk
 
@@ -75,6 +77,7 @@ class Log:
             free_reserve=free_reserve,
             followers=followers,
         )
+        self._note_file = NoteFile(self._parts.disk, self.folder)
         self.metrics = LogMetrics(self._parts)
         self._parts.thread.start()
 
@@ -136,6 +139,10 @@ class Log:
         """Replace the display settings beside the stacks, soon; trouble with them is a warning."""
         self._raise_error()
         self._parts.set_display(settings)
+
+    def add_note(self, note: RunNote) -> RunNote:
+        """Add a note to the dataset's folder, once; for any thread that may wait for the disk. See `NoteFile.add`."""
+        return self._note_file.add(note)
 
     def begin_close(self, status: Status = "completed", reason: str = "", *, sent: int | None = None) -> None:
         """Refuse further frames, publish those received and finish the files. `is_finished` is True afterwards."""

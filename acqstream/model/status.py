@@ -105,6 +105,7 @@ class WarningCode(StrEnum):
     NOTHING_TO_RESUME = "nothing_to_resume"
     RESUME_KEEPS = "resume_keeps"
     THIN_RGB = "thin_rgb"
+    NOTE_REFUSED = "note_refused"
     OTHER = "other"  # counts codes that this version does not know
 
 

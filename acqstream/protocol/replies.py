@@ -63,6 +63,11 @@ def _wires(message: type[DaemonMessage]) -> Mapping[str, Wire]:
     return _WIRES[message]
 
 
+def _read_news(fields: Fields, key: str) -> bool:
+    """False from a daemon that is older than the field."""
+    return fields.flag(key, default=False)
+
+
 def _read_limit(fields: Fields, key: str) -> Limit:
     limit = fields.child(key)
     return Limit(limit.integer("n"), limit.integer("bytes"))
@@ -96,6 +101,7 @@ class Welcome(DaemonMessage):
     of all local sockets, by path: see `socket_identity`. max_skip is how many numbers one `skip` may declare.
     shutdown is the path of the file with the key of a `shutdown` request. max_patch limits the second part of a
     `patch`.
+    has_notes: it takes `note`.
     """
 
     kind = "welcome"
@@ -113,6 +119,7 @@ class Welcome(DaemonMessage):
     max_skip: Annotated[int, Wire("max_skip", _INTEGER)] = MAX_NUMBER
     shutdown: Annotated[str, Wire("shutdown", _TEXT)] = ""
     max_patch: Annotated[int, Wire("max_patch", _INTEGER)] = 0
+    has_notes: Annotated[bool, Wire("notes", _read_news)] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +206,7 @@ class Warn(DaemonMessage):
 
 @dataclass(frozen=True, slots=True)
 class Error(DaemonMessage):
-    """An error. fatal: the acquisition has ended, `closed` follows. number names the frame, if one.
+    """An error. fatal: the acquisition has ended, `closed` follows. number names the frame, note_id the note, if one.
 
     Not fatal and with a number: so many frames from it on were refused, the acquisition continues.
     """
@@ -212,11 +219,12 @@ class Error(DaemonMessage):
     errno: int | None = None
     fatal: bool = False
     count: int = 1
+    note_id: str | None = None
 
     def fields(self) -> dict[str, Any]:
         """Only fields that have a value."""
         count = self.count if self.count > 1 else None
-        optional = {"ds": self.dataset_id, "n": self.number, "errno": self.errno, "count": count}
+        optional = {"ds": self.dataset_id, "n": self.number, "errno": self.errno, "count": count, "id": self.note_id}
         present = {key: value for key, value in optional.items() if value is not None}
         return {"t": self.kind, "code": self.code, "text": self.text, "fatal": self.fatal, **present}
 
@@ -231,6 +239,7 @@ class Error(DaemonMessage):
             fields.optional_integer("errno"),
             fields.flag("fatal", default=False),
             fields.integer("count", 1, maximum=MAX_NUMBER),
+            fields.text("id") if fields.values.get("id") is not None else None,
         )
 
 
@@ -289,11 +298,20 @@ class ShutdownReply(DaemonMessage):
     n_running: Annotated[int, Wire("n", _INTEGER)]
 
 
-Reply = Welcome | Opened | Ack | StoredPage | Warn | Error | Closed | StatusReply | MirrorsReply | ShutdownReply
-_REPLIES: Mapping[str, type[Reply]] = {
-    reply.kind: reply
-    for reply in (Welcome, Opened, Ack, StoredPage, Warn, Error, Closed, StatusReply, MirrorsReply, ShutdownReply)
-}
+@dataclass(frozen=True, slots=True)
+class Noted(DaemonMessage):
+    """A note is stored, and survives a power cut. frame: as it is stored."""
+
+    kind = "noted"
+    note_id: Annotated[str, Wire("id", _TEXT)]
+    dataset_id: Annotated[str, Wire("ds", _TEXT)]
+    path: Annotated[str, Wire("path", _TEXT)]
+    frame: Annotated[int | None, Wire("n", Fields.optional_integer)] = None
+
+
+_KINDS = (Welcome, Opened, Ack, StoredPage, Warn, Error, Closed, StatusReply, MirrorsReply, ShutdownReply, Noted)
+Reply = Welcome | Opened | Ack | StoredPage | Warn | Error | Closed | StatusReply | MirrorsReply | ShutdownReply | Noted
+_REPLIES: Mapping[str, type[Reply]] = {reply.kind: reply for reply in _KINDS}
 
 
 def _fitting(missing: Sequence[MissingFrames]) -> tuple[MissingFrames, ...]:

@@ -32,6 +32,7 @@ from acqstream.model.fields import (
 )
 from acqstream.model.frame_header import MAX_NUMBER, FrameHeader, PixelType, pixel_type_of
 from acqstream.model.metadata import check_depth
+from acqstream.model.run_note import RUN, RunNote, note_id, note_source, note_text, note_values
 from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec, is_view_name
 from acqstream.protocol.encoding import take_dataset_id, take_text
 from acqstream.protocol.frame_batch import FrameBatch, parse_frames, take_metadata
@@ -213,7 +214,20 @@ class Mirrors:
     name: str
 
 
-Request = Hello | Open | Frame | FrameBatch | Skip | Patch | Close | Ping | Stored | Stop | Shutdown | Mirrors
+@dataclass(frozen=True, slots=True)
+class AddNote:
+    """A note on a running acquisition: the sender's own `dataset_id`, or the one called `name`, of any producer.
+
+    time_ns, frame: None where the daemon's own clock and count of received frames are to say them.
+    """
+
+    dataset_id: str | None
+    name: str
+    note: RunNote
+    time_ns: int | None = None
+
+
+Request = Hello | Open | Frame | FrameBatch | Skip | Patch | Close | Ping | Stored | Stop | Shutdown | Mirrors | AddNote
 
 
 def parse_request(fields: Mapping[str, Any]) -> Request:
@@ -431,6 +445,20 @@ def _take_name(fields: Mapping[str, Any]) -> str:
     return normal_name(take_text(fields, "name", max_length=_MAX_NAME_LENGTH))
 
 
+def _parse_note(fields: Mapping[str, Any]) -> AddNote:
+    dataset_id = take_dataset_id(fields) if fields.get("ds") is not None else None
+    time_ns = check_optional_integer(fields.get("tns"), "tns")
+    note = RunNote(
+        id=note_id(fields.get("id")),
+        text=note_text(fields.get("text")),
+        time_ns=time_ns or 0,
+        frame=check_optional_integer(fields.get("n"), "n"),
+        source=note_source(fields.get("source", RUN)),
+        values=note_values(check_map(fields.get("values"), "values")),
+    )
+    return AddNote(dataset_id, "" if dataset_id is not None else _take_name(fields), note, time_ns)
+
+
 _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Request]] = {
     "hello": _parse_hello,
     "open": _parse_open,
@@ -444,4 +472,5 @@ _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Request]] = {
     "stop": lambda fields: Stop(_take_name(fields)),
     "shutdown": lambda fields: Shutdown(take_text(fields, "key", max_length=MAX_SHUTDOWN_KEY)),
     "mirrors": lambda fields: Mirrors(take_dataset_id(fields), _take_name(fields)),
+    "note": _parse_note,
 }

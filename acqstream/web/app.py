@@ -17,9 +17,9 @@ from prometheus_client import CollectorRegistry
 from acqstream.errors import AcqStreamError, FrameNotFound, StorageError, UnknownFormat
 from acqstream.model.status import SpaceLevel
 from acqstream.monitor.daemon_watch import DaemonView
-from acqstream.web.answers import BROKEN_OFF
+from acqstream.web.answers import BROKEN_OFF, JSON
 from acqstream.web.data_routes import data_routes
-from acqstream.web.dataset_routes import dataset_routes
+from acqstream.web.dataset_routes import NOTES_PATH, dataset_routes
 from acqstream.web.metrics import DaemonCollector, exposition
 from acqstream.web.neuroglancer_routes import follow_app, neuroglancer_routes
 from acqstream.web.page_routes import PageState, page_routes
@@ -30,6 +30,7 @@ from acqstream.web.web_settings import (
     allowed_origin,
     bearer_token,
     is_known_host,
+    is_own_origin,
     is_token_shown,
     split_token,
     token_cookie,
@@ -128,6 +129,7 @@ def make_app(context: WebContext, groups: Iterable[RouteGroup] = ROUTE_GROUPS) -
 
 
 METHODS = ("GET", "HEAD", "OPTIONS")
+WRITE_PATHS = frozenset({NOTES_PATH})
 _PREFLIGHT = {
     "Access-Control-Allow-Methods": "GET, HEAD",
     "Access-Control-Allow-Headers": "Range, If-None-Match, Authorization",
@@ -188,12 +190,17 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
 
 
 def _refusal(request: web.Request, context: WebContext) -> web.Response | None:
-    if request.method not in METHODS:
+    is_write = request.method == "POST" and plain_path(request) in WRITE_PATHS
+    if request.method not in METHODS and not is_write:
         return _plain(405, "only GET, HEAD and OPTIONS", {"Allow": ", ".join(METHODS)})
     if not is_known_host(request.headers.get("Host", ""), _own_address(request), context.settings.hosts):
         return _plain(421, "this server has another name")
     if context.settings.token and request.method != "OPTIONS" and not _has_token(request, context.settings.token):
         return _plain(401, "a token is needed", {"WWW-Authenticate": "Bearer", "Cache-Control": "no-store"})
+    if is_write and not is_own_origin(request.headers.get("Origin"), request.headers.get("Host", "")):
+        return _plain(403, "only pages of this server may write", {"Cache-Control": "no-store"})
+    if is_write and request.content_type != JSON:  # no form of another page can send it
+        return _plain(415, f"expected {JSON}", {"Cache-Control": "no-store"})
     return None
 
 

@@ -1,4 +1,4 @@
-"""Routes of the page about datasets: the list, what is in one, and pictures of its frames."""
+"""Routes of the page about datasets: the list, what is in one, pictures of its frames, and notes on its run."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from typing import Any
 from aiohttp import web
 
 from acqstream.arrays.level_layout import X, Y
+from acqstream.client.daemon_requests import send_note
 from acqstream.description.space import UM_BY_UNIT
-from acqstream.errors import FrameNotFound
+from acqstream.errors import AcquisitionRefused, ConfigError, DaemonUnavailable, FieldError, FrameNotFound
+from acqstream.formats.ndtiff.folders import read_notes
 from acqstream.model.axes import AxisValue
+from acqstream.model.run_note import PAGE, RunNote, new_note
+from acqstream.storage.files.boundary import Boundary
 from acqstream.web.answers import NO_CACHE, Body, absent, send
 from acqstream.web.data.dataset_shelf import DatasetShelf
 from acqstream.web.data.neuroglancer_state import PUBLIC_CLIENT
@@ -24,11 +28,16 @@ from acqstream.web.page.dataset_list import DatasetEntry, list_datasets, viewer_
 from acqstream.web.page.picture_source import borrow_pictures
 from acqstream.web.page_routes import PageState, send_json
 from acqstream.web.previews import MAX_SIDE, MIN_SIDE, Preview, PreviewRequest
+from acqstream.web.request_gate import GateClosed
 from acqstream.web.web_context import CONTEXT, WebContext
 
 LISTED_S = 2.0  # a list is used again for so long
 MAX_VALUES = 2000  # of an axis, in an answer
 MAX_AXES = 16
+NOTES_PATH = "/api/notes"
+MAX_NOTES = 20  # in an answer
+MAX_NOTE_BYTES = 16 * 1024  # of a request
+NOTE_S = 5.0
 FACTS_HEADER = "Acqstream-Picture"
 MAX_VALUE_FRAMES = 6  # the page shows as many channels in one picture
 _RESERVED = frozenset({"max", "low", "high", "auto"})
@@ -78,7 +87,20 @@ def dataset_routes(state: PageState) -> Iterator[web.RouteDef]:
         found = await context.run(stored_values, context.shelf, folder, _asked_values(request))
         return await send_json(request, found)
 
+    async def notes(request: web.Request, folder: Path) -> web.StreamResponse:
+        return await send_json(request, await request.app[CONTEXT].run(latest_notes, folder))
+
+    sending = asyncio.Lock()
+
+    async def add_note(request: web.Request) -> web.StreamResponse:
+        if sending.locked():  # a note may wait for a disk, and one thread is for readers
+            raise GateClosed
+        async with sending:
+            return await _add_note(request)
+
     yield web.get("/api/datasets", datasets)
+    yield web.get("/api/datasets/{name}/notes", _of_folder(notes))
+    yield web.post(NOTES_PATH, add_note)
     yield web.get("/api/datasets/{name}", _of_folder(dataset))
     yield web.get("/api/datasets/{name}/preview.jpg", _of_folder(preview))
     yield web.get("/api/datasets/{name}/values", _of_folder(values))
@@ -95,7 +117,7 @@ def _of_folder(answer: Callable[[web.Request, Path], Awaitable[web.StreamRespons
         try:
             return await answer(request, folder)
         except _BadQuery as error:
-            return _refusal(error)
+            return _refusal(400, str(error))
 
     return handle
 
@@ -133,6 +155,58 @@ def stored_values(shelf: DatasetShelf, folder: Path, asked: PixelRequest) -> dic
                 continue
             values.append(source.value(place, asked.y, asked.x))
     return {"y": asked.y, "x": asked.x, "values": values}
+
+
+def latest_notes(folder: Path) -> dict[str, Any]:
+    """The last MAX_NOTES notes on a run, the newest first; reads a file. Raises StorageError, CorruptDataset."""
+    with Boundary(folder, follows=False).inside():
+        notes, _ = read_notes(folder)
+    latest = [
+        {"time_ms": one.time_ns // 10**6, "frame": one.frame, "source": one.source, "text": one.content}
+        for one in reversed(notes[-MAX_NOTES:])
+    ]
+    return {"count": len(notes), "notes": latest}
+
+
+async def _add_note(request: web.Request) -> web.Response:
+    """Have the daemon store a note."""
+    context = request.app[CONTEXT]
+    settings, status = context.settings, context.feed.view.status
+    if request.method != "POST":
+        return _refusal(405, "only POST")
+    if status is None:
+        return _refusal(503, f"no daemon answers: {context.feed.view.why}")
+    is_for_all = any(one.startswith("tcp:") for one in status.endpoints)
+    if not (is_for_all or settings.token or settings.socket is not None):
+        # Every user of the machine reaches this server, and only some of them the daemon.
+        return _refusal(403, "notes for this daemon need a page with a token: acqstream web --token-file FILE")
+    try:
+        name, note = await _asked_note(request)
+        await context.run(send_note, name, note, settings.endpoint, timeout_s=NOTE_S)
+    except (_BadQuery, ConfigError) as error:
+        return _refusal(400, str(error))
+    except AcquisitionRefused as error:
+        return _refusal(404 if error.code == "unknown_ds" else 409, str(error))
+    except DaemonUnavailable as error:
+        return _refusal(503, str(error))
+    return web.Response(status=204)
+
+
+async def _asked_note(request: web.Request) -> tuple[str, RunNote]:
+    """Raises _BadQuery."""
+    if request.content_length is None or request.content_length > MAX_NOTE_BYTES:
+        raise _BadQuery(f"a note is a JSON object of at most {MAX_NOTE_BYTES} bytes")
+    try:
+        async with asyncio.timeout(NOTE_S):
+            asked = json.loads(await request.read())
+    except (ValueError, RecursionError, TimeoutError) as error:
+        raise _BadQuery("a note is a JSON object") from error
+    if not isinstance(asked, dict) or not all(isinstance(asked.get(key), str) for key in ("name", "text")):
+        raise _BadQuery("a note has 'name' of the run and 'text'")
+    try:
+        return asked["name"], new_note(asked["text"], PAGE)
+    except FieldError as error:
+        raise _BadQuery(str(error)) from error
 
 
 def facts_text(preview: Preview) -> str:
@@ -201,8 +275,8 @@ def _frame_axes(text: str) -> dict[str, AxisValue]:
     return axes
 
 
-def _refusal(error: _BadQuery) -> web.Response:
-    return web.Response(status=400, text=str(error), headers={"Cache-Control": "no-store"})
+def _refusal(status: int, text: str) -> web.Response:
+    return web.Response(status=status, text=text, headers={"Cache-Control": "no-store"})
 
 
 def _base(request: web.Request) -> str:

@@ -177,6 +177,11 @@ def allowed_origin(origin: str | None, host: str, origins: Collection[str]) -> s
     return origin if is_own or (parts.scheme == "http" and is_loopback(name)) else ""
 
 
+def is_own_origin(origin: str | None, host: str) -> bool:
+    """Return True if a request that changes something comes from a page of this server, or from no browser."""
+    return origin is None or (bool(host) and origin.lower() in (f"http://{host.lower()}", f"https://{host.lower()}"))
+
+
 def split_token(raw_path: str) -> tuple[str, str]:
     """The token at the begin of a path (`/t/TOKEN/data/...`) and the path after it; "" without one."""
     match = _TOKEN_PATH.match(raw_path)

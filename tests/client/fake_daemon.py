@@ -183,6 +183,7 @@ class FakeDaemon:
             b.memory,
             b.sockets,
             shutdown=b.shutdown,
+            has_notes=True,
         )
 
     def _open(self, peer: bytes, request: Open) -> None:

@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+from datetime import UTC
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,9 @@ from acqstream.dataset.xarray_arrays import coordinates
 from acqstream.errors import ConfigError, CorruptDataset, DatasetError, DatasetExists, DiskFull, UnsupportedFeature
 from acqstream.export.exporter import ABSOLUTE_TEXT, GROWING_TEXT
 from acqstream.export.frame_references import runs
-from acqstream.export.hdf5 import dimension_of
+from acqstream.export.hdf5 import MAX_NOTES, dimension_of
+from acqstream.formats.ndtiff.folders import NOTES_NAME
+from acqstream.model.run_note import RunNote
 from tests.export.many_frames import write_many
 from tests.export.sample_exports import CHANNELS, MISSING, SUMMARY, export, write_cells
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
@@ -52,6 +55,31 @@ def test_every_frame_is_equal(cells: tuple[Path, np.ndarray], tmp_path: Path, is
             np.testing.assert_array_equal(image_of[at], array[at])
         np.testing.assert_array_equal(image_of[:, 1, ::2, 3:9], array[:, 1, ::2, 3:9])
         assert bool(image_of.is_virtual) is not is_copy
+
+
+@COPIES
+def test_notes_are_an_attribute(cells: tuple[Path, np.ndarray], tmp_path: Path, is_copy: bool) -> None:
+    path = tmp_path / "cells"
+    shutil.copytree(cells[0], path)
+    with h5py.File(export(path, "hdf5", tmp_path / "none.h5", is_copy=is_copy).path) as file:
+        assert "notes" not in file["image"].attrs
+    notes = [
+        RunNote(f"note é {n}", 10**9 * n, n, id=f"note-{n}", values={"x": "y" * 500}) for n in range(MAX_NOTES + 1)
+    ]
+    (path / NOTES_NAME).write_bytes(b"".join(one.line() for one in notes))
+    report = export(path, "hdf5", tmp_path / "notes.h5", is_copy=is_copy)
+    with h5py.File(report.path) as file:
+        assert [*file["image"].attrs["notes"]] == [one.sentence(UTC) for one in notes[:MAX_NOTES]]
+        assert file["image"].attrs["notes"][1].startswith("1970-01-01 00:00:01+00:00, before frame 1 (run): note é 1")
+    assert any("1 notes on the run are left out" in one for one in report.notes)
+
+
+def test_damaged_notes_are_left_out(cells: tuple[Path, np.ndarray], tmp_path: Path) -> None:
+    path = tmp_path / "cells"
+    shutil.copytree(cells[0], path)
+    (path / NOTES_NAME).write_bytes(b"rubbish\n" * 2)
+    report = export(path, "hdf5", tmp_path / "notes.h5")
+    assert any("line 1 is not a note" in one for one in report.notes)
 
 
 @COPIES

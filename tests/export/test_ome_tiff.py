@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib.util
 import itertools
+import shutil
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -18,7 +19,9 @@ from acqstream.cli.main import main
 from acqstream.codecs.streams import decode_zstd
 from acqstream.errors import ConfigError, DiskFull, UnsupportedFeature
 from acqstream.export.ome_images import NAMESPACE, OmeChannel, OmeImage, OmePixels, ome_xml, pixel_type
+from acqstream.formats.ndtiff.folders import NOTES_NAME
 from acqstream.grid.block_mean import BlockMean
+from acqstream.model.run_note import RunNote
 from tests.export.sample_exports import export, write_cells
 from tests.export.test_plane_levels import rounded_mean
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
@@ -38,6 +41,19 @@ def document(path: Path | str) -> ET.Element:
     with tifffile.TiffFile(path) as file:
         assert file.ome_metadata is not None
         return ET.fromstring(file.ome_metadata)
+
+
+def test_notes_are_comments_of_the_first_image(cells: tuple[Path, np.ndarray], tmp_path: Path) -> None:
+    path = tmp_path / "cells"
+    shutil.copytree(cells[0], path)
+    assert (
+        document(export(path, "ome-tiff", tmp_path / "a.ome.tif").path).find("ome:StructuredAnnotations", OME) is None
+    )
+    (path / NOTES_NAME).write_bytes(RunNote("drug added", 0, 3, id="id-1", values={"ul": 5}).line())
+    root = document(export(path, "ome-tiff", tmp_path / "b.ome.tif").path)
+    (comment,) = root.findall("ome:StructuredAnnotations/ome:CommentAnnotation", OME)
+    assert [one.text for one in comment] == ["1970-01-01 00:00:00+00:00, before frame 3 (run)", "drug added (ul=5)"]
+    assert [one.attrib["ID"] for one in root.findall("ome:Image/ome:AnnotationRef", OME)] == [comment.attrib["ID"]]
 
 
 @pytest.mark.parametrize("compression", ["none", "zlib"])

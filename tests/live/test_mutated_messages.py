@@ -39,6 +39,7 @@ def valid_header(chance: random.Random, ds: str) -> Header:
             {"t": "skip", "ds": ds, "n": n, "count": 1, "reason": "x"},
             {"t": "patch", "ds": ds, "summary": {"a": 1}, "display": {"b": [1, 2]}},
             {"t": "close", "ds": ds, "n": n, "status": "completed"},
+            {"t": "note", "id": f"note-{n}", "ds": ds, "text": "x", "values": {"a": 1}, "n": n, "tns": n},
             {"t": "ping", "ds": ds},
         ]
     )

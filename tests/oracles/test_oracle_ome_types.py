@@ -9,12 +9,18 @@ import pytest
 import tifffile
 
 from acqstream.export.ome_images import OmeChannel, OmeImage, OmePixels, OmePlane, ome_xml
+from acqstream.model.run_note import RunNote
 from tests.export.sample_exports import CHANNELS, export, write_cells
 
 ome_types = pytest.importorskip("ome_types")
 pytest.importorskip("lxml")  # checks the schema
 
 pytestmark = pytest.mark.oracle
+
+NOTES = [
+    RunNote("drug <added>", 1_790_000_000_000_000_000, 1234, "run", {"ul": 5}),
+    RunNote("Zellen 細胞", 0, None, "page"),
+]
 
 
 def test_the_document_of_an_export_follows_the_schema(tmp_path: Path) -> None:
@@ -43,9 +49,15 @@ def test_every_element_follows_the_schema(wells: tuple[str, str], shape: tuple[i
         for at, well in enumerate(wells)
     ]
     steps = {"X": (650.0, "nm"), "Y": (650.0, "nm"), "Z": (2.0, "um")}
-    pixels = OmePixels(shape, np.dtype("u1"), 2, 3, [OmeChannel("a\x1b<&", "#ff8000")], steps, 7)
+    pixels = OmePixels(shape, np.dtype("u1"), 2, 3, [OmeChannel("a\x1b<&", "#ff8000")], steps, 7, NOTES)
     document = ome_types.from_xml(ome_xml(images, pixels, "test"), validate=True)
     assert [image.name for image in document.images] == ["site 0", "site 1"]
+    notes = [(one.description, one.value) for one in document.structured_annotations.comment_annotations]
+    assert notes == [
+        ("2026-09-21 14:13:20+00:00, before frame 1,234 (run)", "drug <added> (ul=5)"),
+        ("1970-01-01 00:00:00+00:00, after the run (page)", "Zellen 細胞"),
+    ]
+    assert [len(image.annotation_refs) for image in document.images] == [2, 0]
     for image in document.images:
         found = [(plane.the_t, plane.the_z, plane.delta_t, plane.exposure_time) for plane in image.pixels.planes]
         assert found == [(plane.at[0], plane.at[2], plane.delta_s, plane.exposure_s) for plane in planes]

@@ -97,6 +97,49 @@ def test_numbers_and_picture_follow_a_run(daemon: DaemonProcess, site: Site, pag
     until(lambda: page.value("document.title").startswith("idle"), "the title says so, too")
 
 
+def submit(page: BrowserPage, text: str) -> None:
+    page.value(f"document.querySelector('.note input').value = {text!r}")
+    page.value("document.querySelector('.note input').dispatchEvent(new Event('input', {bubbles: true}))")
+    page.value("document.querySelector('.note button').click()")
+
+
+def test_a_note_is_added_from_the_page(daemon: DaemonProcess, page: BrowserPage) -> None:
+    with acqstream.create("noted", endpoint=daemon.endpoint) as run:
+        run.put(frame_of_squares(1), time=0)
+        run.note("from the program")
+        until(lambda: page.text("#runs h2") == "noted", "the run is shown")
+        submit(page, f"drug added {EVIL}")
+        until(lambda: page.text(".note output") == "noted", "the page says that it is stored")
+        until(lambda: f"drug added {EVIL}" in page.text("#runs .notes"), "the note is shown as text")
+        assert "from the program" in page.text("#runs .notes")
+        assert page.value("document.querySelector('.note input').value") == ""
+        page.value("document.querySelector('.note input').focus()")
+        page.press("a")  # a letter of a note is no key of the page
+        run.put(frame_of_squares(2), time=1)
+        until(partial(is_shown, page, 2), "the next frame is shown")
+        assert page.value("document.getElementById('auto').getAttribute('aria-pressed')") == "false"
+    with acqstream.open(run.path) as dataset:
+        assert [(one.text, one.frame, one.source) for one in dataset.notes] == [
+            ("from the program", 1, "run"),
+            (f"drug added {EVIL}", 1, "page"),
+        ]
+
+
+def test_a_note_goes_to_the_run_for_which_it_was_begun(daemon: DaemonProcess, page: BrowserPage) -> None:
+    first = acqstream.create("first", endpoint=daemon.endpoint)
+    second = acqstream.create("second", endpoint=daemon.endpoint)
+    until(lambda: page.text("#runs h2") == "first", "the runs are shown")
+    page.value("document.querySelector('.note input').value = 'of the first'")
+    page.value("document.querySelector('.note input').dispatchEvent(new Event('input', {bubbles: true}))")
+    first.close()
+    until(lambda: page.text("#runs h2") == "second", "the card shows the other run")
+    page.value("document.querySelector('.note button').click()")
+    until(lambda: "'first'" in page.text(".note output"), "the page says that the run has ended")
+    second.close()
+    with acqstream.open(second.path) as dataset:
+        assert dataset.notes == ()
+
+
 _FULL_DISK = """
 import pathlib
 from acqstream.storage.files.disk import LocalDisk

@@ -48,7 +48,9 @@ class Site:
         assert port is not None
         return port
 
-    def ask(self, path: str, method: str = "GET", headers: Mapping[str, str] | None = None) -> Reply:
+    def ask(
+        self, path: str, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes | None = None
+    ) -> Reply:
         """Send a request with exactly this path, and read the answer. Names of its headers are in lower case."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
         try:
@@ -56,7 +58,9 @@ class Site:
             connection.putrequest(method, path, skip_host="Host" in given, skip_accept_encoding=True)
             for name, value in given.items():
                 connection.putheader(name, value)
-            connection.endheaders()
+            if body is not None:
+                connection.putheader("Content-Length", str(len(body)))
+            connection.endheaders(body)
             answer = connection.getresponse()
             found = {name.lower(): value for name, value in answer.getheaders()}
             return Reply(answer.status, found, answer.read())

@@ -12,6 +12,7 @@ which make different mirrors share no file. The holder of the mirror's lock writ
 
 A run is a dataset with its parts: mirrors, levels and their notes, which lie beside it under its name and a dot.
 `run_of_part` is the one rule of what belongs to what, for lists, the page, and what moves or removes runs.
+`acqstream.notes.jsonl` has the notes on the run, a line each.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.formats.ndtiff.layout import DISPLAY_SETTINGS_NAME
 from acqstream.formats.ndtiff.stack_header import INDEX_MAP_MAGIC, NDTIFF_MAGIC, decode_text
 from acqstream.model.fields import Fields
+from acqstream.model.run_note import MAX_NOTES, MAX_NOTES_BYTES, RunNote, parse_notes
 from acqstream.model.view_spec import LOG_VIEW_KINDS, MirrorResult
 from acqstream.storage.files.read_file import ReadFile
-from acqstream.storage.files.small_file import parsed, read_json_object
+from acqstream.storage.files.small_file import parsed, read_json_object, read_small_file
 from acqstream.storage.files.url_path import is_remote
 
 FULL_RESOLUTION = "Full resolution"
@@ -50,6 +52,7 @@ RECORD_PREFIX, RECORD_SUFFIX = "acqstream.mirror.", ".json"
 MAX_RECORDS = 64
 MAX_RECORD_BYTES = 2**16
 _MAX_KEY_CHARACTERS = 100
+NOTES_NAME = "acqstream.notes.jsonl"
 VIEW_SUFFIX = ".view"  # of the folder beside a mirror
 _LISTING_SUFFIX, _LISTED_SUFFIX = ".xml", ".n5"  # of a file beside a mirror, and of that mirror
 
@@ -333,3 +336,23 @@ def _parse(fields: Fields) -> MirrorResult:
     if fields.values.get("format") != "acqstream-mirror" or fields.values.get("version") != 1:
         raise ValueError("is not a record of a mirror, version 1")
     return MirrorResult.of(fields)
+
+
+def read_notes(container: Path) -> tuple[tuple[RunNote, ...], str]:
+    """The notes on the run whose dataset this is, in order; and what is wrong with the last one, empty if nothing.
+
+    A note of which a power cut left a part is not among them. None over http. Raises CorruptDataset, StorageError.
+    """
+    path = container / NOTES_NAME
+    if is_remote(path):
+        return (), ""
+    try:
+        content = read_small_file(path, MAX_NOTES_BYTES)
+    except FileMissing:
+        return (), ""
+    try:
+        notes, end = parse_notes(content)
+    except ValueError as error:
+        raise CorruptDataset(str(error), path=str(path)) from error
+    torn = f"{path}: the last note is torn, as by a power cut, and left out" if end < len(content) else ""
+    return tuple(notes[:MAX_NOTES]), torn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -30,6 +31,7 @@ from acqstream.formats.ndtiff.folders import (
     level_of,
     overlap_in,
     read_display_settings,
+    read_notes,
     stack_paths,
 )
 from acqstream.formats.ndtiff.frame_lookup import RowHistory, RowLookup
@@ -43,9 +45,12 @@ from acqstream.formats.ndtiff.read_ahead import PIECE_BYTES, piece_memory, read_
 from acqstream.formats.ndtiff.stack_files import FrameBytes, StackFiles
 from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_json_object
 from acqstream.model.axes import Axes, AxisValue
+from acqstream.model.run_note import RunNote
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.files.boundary import Boundary, requested_links
 from acqstream.storage.files.read_file import BlockMemory, ReadFile
+
+logger = logging.getLogger("acqstream.reader")
 
 _MUCH_BYTES = 2**28  # of one array
 _FEW_BYTES = 2**20  # read one by one: threads would take longer to start
@@ -133,6 +138,14 @@ class NDTiffReader:
 
     def __len__(self) -> int:
         return len(self._table)
+
+    def notes(self) -> tuple[RunNote, ...]:
+        """The notes on the run, as its folder has them now. Raises as `read_notes`, UnsupportedFeature for a link."""
+        with self._boundary.inside():
+            notes, trouble = read_notes(self.container)
+        if trouble:
+            logger.warning("%s", trouble)
+        return notes
 
     def refresh(self) -> range:
         """Look for newly published frames; their rows, in order of arrival.

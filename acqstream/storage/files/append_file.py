@@ -35,6 +35,13 @@ class AppendFile:
             self._cut_back(error)
             raise StorageError.wrap(error, self.path, "cannot append") from error
 
+    def read_rest(self, max_bytes: int) -> bytes:
+        """What the file has after `end`, of another writer, at most max_bytes. Raises StorageError."""
+        try:
+            return self._disk.pread(self._fd, max_bytes, self.end)
+        except OSError as error:
+            raise StorageError.wrap(error, self.path, "cannot read") from error
+
     def rewrite(self, offset: int, content: bytes) -> None:
         """Overwrite bytes inside the file; for fixed-size headers only."""
         try:

@@ -2,6 +2,7 @@
 import { DatasetList } from "./datasets.js";
 import { followStatus } from "./events.js";
 import { LivePicture } from "./live.js";
+import { showNotes, takeNotes } from "./notes.js";
 import { PixelValue } from "./pixel.js";
 import { drawPlots } from "./plots.js";
 import { copyText, fill, setText } from "./texts.js";
@@ -43,12 +44,14 @@ async function slowUpdate() {
     const answer = await fetch("/api/history");
     if (answer.ok) drawPlots($("plot-grid"), (await answer.json()).steps);
     await datasets.update();
+    await showNotes();
   } catch {
     // the server is away; the numbers say so
   }
 }
 
 document.addEventListener("keydown", (event) => {
+  if (event.target.closest("form")) return;
   const isTyping = event.target.closest("input, button, summary, a, select, textarea");
   const isOwnKey = isTyping && (event.key === " " || event.key.startsWith("Arrow") || event.key.startsWith("Page"));
   if (event.ctrlKey || event.metaKey || event.altKey || isOwnKey || $("live").hidden) return;
@@ -64,6 +67,7 @@ for (const button of document.querySelectorAll("[data-copy]")) {
 }
 const port = location.port || "80";
 setText($("ssh"), `ssh -L ${port}:127.0.0.1:${port} ${$("alarm") && document.querySelector(".host").textContent}`);
+takeNotes($("runs"));
 followStatus(showTexts, showConnection);
 setInterval(slowUpdate, SLOW_MS);
 slowUpdate();

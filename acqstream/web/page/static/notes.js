@@ -1,0 +1,39 @@
+// Notes on the runs: a form in each card, and the latest notes below it.
+import { element, setText } from "./texts.js";
+
+const SHOWN = 5;
+
+const nameOf = (card) => card.querySelector("[data-text=name]").textContent;
+
+// A card shows another run when the one before it has ended: a note goes to the run for which it was begun.
+export function takeNotes(runs) {
+  runs.addEventListener("input", ({ target }) => {
+    target.form.dataset.run = target.value && (target.form.dataset.run || nameOf(target.closest("article")));
+  });
+  runs.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const form = event.target;
+    const [input, button, output] = form.elements;
+    const body = JSON.stringify({ name: form.dataset.run || nameOf(form.closest("article")), text: input.value });
+    button.disabled = true;
+    try {
+      const answer = await fetch("/api/notes", { method: "POST", headers: { "Content-Type": "application/json" }, body });
+      setText(output, answer.ok ? "noted" : `not stored: ${await answer.text()}`);
+      if (answer.ok) input.value = form.dataset.run = "";
+    } catch {
+      setText(output, "not stored: the server does not answer");
+    }
+    button.disabled = false;
+    await showNotes();
+  });
+}
+
+export async function showNotes() {
+  for (const card of document.querySelectorAll("#runs article")) {
+    const answer = await fetch(`/api/datasets/${encodeURIComponent(card.querySelector("[data-text=folder]").textContent)}/notes`);
+    const { count, notes } = answer.ok ? await answer.json() : { count: 0, notes: [] };
+    const lines = notes.slice(0, SHOWN).map((note) => element("li", {}, element("time", { class: "quiet" }, new Date(note.time_ms).toLocaleTimeString()), ` frame ${note.frame ?? "-"} · ${note.text}`));
+    if (count > SHOWN) lines.push(element("li", { class: "quiet" }, `and ${count - SHOWN} earlier`));
+    card.querySelector(".notes").replaceChildren(...lines);
+  }
+}

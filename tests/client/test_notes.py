@@ -1,0 +1,129 @@
+"""Notes of a run at a daemon that answers late, wrongly or not at all: frames and the end do not wait for ever."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from acqstream.client import daemon_report
+from acqstream.client.daemon_report import MAX_WAITING_NOTES
+from acqstream.client.producer import create
+from acqstream.client.run import Run
+from acqstream.client.run_state import PatchQueue
+from acqstream.errors import AcquisitionFailed, AcquisitionRefused, ProtocolError
+from acqstream.model.receipt import Receipt
+from acqstream.model.run_note import RunNote
+from acqstream.protocol.replies import Closed, Error, Noted
+from acqstream.protocol.requests import AddNote
+from tests.client.fake_daemon import FakeDaemon
+
+GRAY = np.arange(6, dtype="<u2").reshape(2, 3)
+
+
+def note(number: int) -> RunNote:
+    return RunNote(f"note {number}", 5, number, id=f"note-{number}")
+
+
+def queue() -> PatchQueue:
+    patches = PatchQueue()
+    patches.notes.is_supported = True
+    return patches
+
+
+def sent(patches: PatchQueue) -> list[str]:
+    return [kind for kind, _, _ in patches.take()]
+
+
+def test_one_note_is_sent_at_a_time() -> None:
+    patches = queue()
+    for number in range(3):
+        patches.add_note("dataset", note(number))
+    assert sent(patches) == ["note"]
+    assert sent(patches) == []
+    assert patches.answer_note("note-1") is None  # not the one that was sent
+    for number in range(3):
+        assert patches.answer_note(f"note-{number}") == note(number)
+        assert patches.answer_note(f"note-{number}") is None  # answered twice
+        assert sent(patches) == (["note"] if number < 2 else [])
+    assert len(patches.notes) == 0
+
+
+def test_a_note_without_an_answer_is_sent_again_over_a_new_connection() -> None:
+    patches = queue()
+    patches.add_note("dataset", note(0))
+    assert sent(patches) == ["note"]
+    patches.rewind(7)
+    assert sent(patches) == ["note"]
+    patches.answer_note("note-0")
+    patches.rewind(7)
+    assert sent(patches) == []
+
+
+def test_only_so_many_notes_wait() -> None:
+    patches = queue()
+    for number in range(MAX_WAITING_NOTES):
+        patches.add_note("dataset", note(number))
+    with pytest.raises(AcquisitionRefused, match="notes wait for the daemon") as info:
+        patches.add_note("dataset", note(999))
+    assert info.value.code == "too_many_notes"
+
+
+def start(daemon: FakeDaemon) -> Run:
+    return create("cells", endpoint=daemon.endpoint, buffer_mb=1, patience_s=20.0)
+
+
+def notes_of(daemon: FakeDaemon) -> list[RunNote]:
+    return [one.note for one in daemon.requests if isinstance(one, AddNote)]
+
+
+def test_a_daemon_that_never_answers_a_note_does_not_hold_the_end(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_report, "NOTE_ANSWER_S", 0.1)
+    with start(daemon) as run:
+        run.note("first")
+        run.note("second")
+        run.put(GRAY, time=0)
+    assert sorted(daemon.frames) == [0]
+    assert [one.text for one in notes_of(daemon)] == ["first", "second"]
+    assert [one.code for one in run.warnings] == ["note_refused", "note_refused"]
+    assert "'first' is not stored: the daemon has not answered" in run.warnings[0].text
+
+
+def test_notes_that_wait_at_the_end_are_named(daemon: FakeDaemon) -> None:
+    run = start(daemon)
+    run.note("first")
+    run.note("second")
+    daemon.wait_for(lambda: len(notes_of(daemon)) == 1)
+    receipt = Receipt(dataset_id=daemon.dataset_id, path="/data/cells", status="canceled", reason="stopped", stored=0)
+    daemon.say(Error("stopped", "stopped by the operator", daemon.dataset_id, fatal=True), Closed(receipt))
+    with pytest.raises(AcquisitionFailed, match="stopped by the operator"):
+        run.close()
+    assert [one.text.split(" is not")[0] for one in run.warnings] == ["the note 'first'", "the note 'second'"]
+    assert all("the run ended before the daemon answered" in one.text for one in run.warnings)
+
+
+def test_the_end_waits_for_the_answers(daemon: FakeDaemon) -> None:
+    run = start(daemon)
+    run.note("first", time_ns=7, ul=5)
+    daemon.wait_for(lambda: len(notes_of(daemon)) == 1)
+    (first,) = notes_of(daemon)
+    assert (first.text, first.time_ns, first.frame, first.values) == ("first", 7, 0, {"ul": 5})
+    run.note("second")
+    daemon.say(Noted("another", daemon.dataset_id, "/data/cells"))
+    daemon.say(Error("disk_full", "no space", daemon.dataset_id, note_id=first.id))
+    daemon.wait_for(lambda: len(notes_of(daemon)) == 2)
+    daemon.say(Noted(notes_of(daemon)[1].id, daemon.dataset_id, "/data/cells"))
+    run.close()
+    assert [(one.code, one.text) for one in run.warnings] == [
+        ("note_refused", "the note 'first (ul=5)' is not stored: no space")
+    ]
+
+
+def test_values_that_become_text_are_named(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon_report, "NOTE_ANSWER_S", 0.1)
+    with start(daemon) as run:
+        run.note("odd", value=float("nan"), thing=object())
+        with pytest.raises(ProtocolError, match="bytes"):
+            run.note("much", value=b"x" * 5000)
+    assert {"nan_in_metadata", "metadata_as_text"} <= {one.code for one in run.warnings}
