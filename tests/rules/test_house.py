@@ -50,7 +50,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "storage/stores": (6, 1156),
     "views": (14, 3191),
     "web": (16, 3068),
-    "web/data": (7, 1154),
+    "web/data": (7, 1165),
     "web/page": (4, 718),
 }
 # folder -> modules, servants at most, where the two rules above do not hold yet. May only shrink.

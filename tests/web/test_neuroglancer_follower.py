@@ -152,16 +152,32 @@ def test_a_view_that_is_moved_in_this_moment_is_left_alone(
     assert viewer.shown[-1]["position"][0] == 4.0
 
 
-def test_nothing_changes_while_no_page_is_open_and_it_begins_with_the_newest(server: Server, viewer: Viewer) -> None:
+def test_a_page_that_is_opened_late_shows_what_is_new_and_nothing_is_asked_for_often(
+    server: Server, viewer: Viewer
+) -> None:
     follower = Follower(viewer, URL)
-    for second in range(120):
-        server.count = 1 + second
-        follower.step(float(second))
+    for turn in range(240):
+        server.count = 1 + turn
+        follower.step(turn / 2)
+    assert viewer.shown[-1]["position"][1] > 240 - 2 * (PATIENCE_S + CHANGE_S + LEAD_S)
+    assert len(viewer.shown) <= 1 + 120 / CHANGE_S
+    assert server.requests.count(URL) <= 1 + 120 / CHANGE_S
+    assert len(server.requests) <= 240 + 120 / CHANGE_S
+
+
+def test_nothing_changes_while_the_server_does_not_answer(
+    server: Server, viewer: Viewer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower = Follower(viewer, URL)
+    follower.step(0.0)
+    server.count = 3
+    follower.step(CHANGE_S)
+    monkeypatch.setattr(neuroglancer_follower, "fetch", lambda _url: None)
+    follower.step(60.0)
     assert viewer.shown == [state(1)]
-    assert server.requests.count(URL) <= 2 + 120 / PATIENCE_S
-    server.loaded = dict.fromkeys(range(200), True)
-    follower.step(120.0)
-    assert viewer.shown[-1]["position"][1] >= 120 - 1 - PATIENCE_S
+    monkeypatch.setattr(neuroglancer_follower, "fetch", server.fetch)
+    follower.step(60.0)
+    assert len(viewer.shown) == 2
 
 
 def test_layers_of_the_user_stay_and_removed_ones_stay_away(server: Server, viewer: Viewer) -> None:

@@ -6,7 +6,7 @@ and `neuroglancer` are imported: the package may live in an environment of its o
 
 A page that gets another source forgets the picture of the last one at once. So the page first loads the new one out of
 sight, for the view that it shows then (`prefetch` of Neuroglancer's configuration), and shows it when the server has
-sent all of it. Nothing changes while no page asks for anything.
+sent all of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CHANGE_S = 5.0
 LEAD_S = 1.5
 """The time that a page usually needs to load a new source: so long before CHANGE_S is over it is looked for."""
 PATIENCE_S = 5.0
-"""A source that no page has asked for is replaced by a newer one after this time."""
+"""A source that no page asks for so long is shown: no page is open, or none shows any of it."""
 _TIMEOUT_S = 10.0
 _FOLLOWED = ("t", "z")  # the first of these that a state has grows
 
@@ -89,7 +89,7 @@ class Follower:
 
     def step(self, now_s: float) -> None:
         """Do what is due. now_s: on a clock that never goes back. Call it every POLL_S."""
-        if self._next is None or (now_s - self._next_s >= PATIENCE_S and self._is_loaded(self._next) is None):
+        if self._next is None:
             self._look(now_s)
         if self._next is not None and self._shown is not None:
             self._change(self._next, self._shown, now_s)
@@ -117,19 +117,30 @@ class Follower:
             with self._viewer.config_state.txn() as config:
                 config.prefetch = [{"state": state, "priority": 0}]
             self._view = view
-        elif now_s - self._shown_s >= CHANGE_S and self._is_loaded(new) and self._is_loaded(shown) is not False:
+        elif now_s - self._shown_s >= CHANGE_S and self._is_due(new, shown, now_s):
             try:
                 self._viewer.shared_state.set_state(state, existing_generation=view)
             except RuntimeError:  # ConcurrentModificationError: the view is being moved, so later
                 return
             self._shown, self._shown_s, self._next = new, now_s, None
 
+    def _is_due(self, new: dict[str, Any], shown: dict[str, Any], now_s: float) -> bool:
+        """Return True if pages have loaded the next state, and have drawn the last one."""
+        loaded = self._is_loaded(new)
+        if loaded is None:
+            loaded = now_s - self._next_s >= PATIENCE_S
+        return loaded and self._is_loaded(shown) is not False
+
     def _is_loaded(self, state: dict[str, Any]) -> bool | None:
-        """True when a page has all that it asked the server for, None if it asked for nothing yet."""
+        """True when a page has all that it asked the server for, None if it asked for nothing yet.
+
+        False also while the server does not answer.
+        """
         base, _, name = self._url.removesuffix("/state.json").rpartition("/view/")
         source: str = state["layers"][0]["source"]  # all layers have one
         address = source.removeprefix(f"{base}/data/").partition("/")[0]
-        loaded: bool | None = (fetch(f"{base}/view/{name}/loaded/{address}") or {}).get("loaded")
+        found = fetch(f"{base}/view/{name}/loaded/{address}")
+        loaded: bool | None = False if found is None else found.get("loaded")
         return loaded
 
 
