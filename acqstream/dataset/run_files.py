@@ -12,6 +12,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +56,7 @@ _VERIFIED = ".verified"  # in the folder of a copy, once all of it has been comp
 _NOTE, _CHECKPOINT, _REFERENCE_NOTE = "mirror.json", "view.json", "acqstream-hsds.json"
 _REFERENCE_FORMAT = "acqstream-hsds-reference"
 _PIECE_BYTES = 2**23
+_STAGE = re.compile(r"\..+\.(moving|copying|removing)-[0-9a-f]{12}")
 
 Progress = Callable[[int], None]
 """Gets the number of bytes that were copied or compared since the last call."""
@@ -167,8 +169,7 @@ def move_run(source: Path, target: Path, *, on_bytes: Progress = lambda _count: 
         remove_run(source, disk=disk)  # it was copied and compared, and the process was killed
         return
     if not stage.exists() and _is_on_another_disk(source, target):
-        is_leaving = _stage(target, "copying", source).exists()
-        if is_leaving or not (target.exists() and same_frames(source, target, on_bytes)):
+        if _stage(target, "copying", source).exists() or not _is_copied(source, target, on_bytes):
             copy_run(source, target, on_bytes=on_bytes, disk=disk)
         remove_run(source, disk=disk)
         return
@@ -231,6 +232,20 @@ def same_frames(run: Path, other: Path, on_bytes: Progress = lambda _count: None
             if copy.stat().st_size != ranges[0][1] or _digest(path, ranges, on_bytes) != _digest(copy, ranges):
                 return False
     return True
+
+
+def interrupted_in(folder: Path) -> list[Path]:
+    """What killed commands have left in a folder: the same command finishes each. Raises OSError."""
+    return sorted(path for path in folder.iterdir() if _STAGE.fullmatch(path.name) and path.is_dir())
+
+
+def _is_copied(source: Path, target: Path, on_bytes: Progress) -> bool:
+    """True if a killed command had copied all that is left of a run, and had only to remove it."""
+    for name in RunFiles(source).names if target.exists() else ():
+        copy = target.parent / _renamed(name, source.name, target.name)
+        if not copy.exists() or not (name.endswith(VIEW_SUFFIX) or same_frames(source.parent / name, copy, on_bytes)):
+            return False
+    return target.exists()
 
 
 def _enter(disk: Disk, run: RunFiles, stage: Path, name: str, *, is_forced: bool = False) -> None:

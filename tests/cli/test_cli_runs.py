@@ -164,10 +164,12 @@ def test_a_run_without_frames_and_an_abandoned_one(data: Path, capsys: pytest.Ca
     assert list(data.iterdir()) == []
 
 
-def test_an_interrupted_removal_is_finished_without_a_question(data: Path) -> None:
+def test_an_interrupted_removal_is_shown_and_finished(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_run(data / "cells")
     with pytest.raises(Killed):
         remove_run(data / "cells", disk=KillingDisk(6))
+    typed("ls")
+    assert re.search(r"\.cells\.removing-\w+ is of a command that was interrupted", capsys.readouterr().out)
     typed("rm", "cells")
     assert list(data.iterdir()) == []
 
