@@ -100,21 +100,24 @@ def print_runs(top: Path, runs: Sequence[ListedRun], *, as_json: bool) -> None:
 def print_directory(path: Path, *, as_json: bool) -> bool:
     """The runs in a directory and below, as `ls` lists them; False if there are none."""
     from acqstream.dataset.run_list import list_runs
+    from acqstream.formats.ndtiff.folders import is_run
 
-    runs = list_runs(path) if path.is_dir() else []
+    runs = list_runs(path) if path.is_dir() and not is_run(path) else []
     if runs:
         print_runs(path, runs, as_json=as_json)
     return bool(runs)
 
 
 def _place_and_words(given: Sequence[str]) -> tuple[Path, Sequence[str]]:
-    """The directory and the words; a plain name of a run in this directory is a word."""
+    """The directory and the words. A run is no directory of runs: its name is a word."""
     from acqstream.formats.ndtiff.folders import is_run
 
-    if not given or not os.path.isdir(given[0]):
-        return Path(), given
-    is_word = os.path.basename(given[0]) == given[0] and is_run(Path(given[0]))
-    return (Path(), given) if is_word else (Path(given[0]), given[1:])
+    is_given = bool(given) and os.path.isdir(given[0])
+    top, words = (Path(given[0]), given[1:]) if is_given else (Path(), given)
+    if not is_run(top):
+        return top, words
+    place = Path(os.path.abspath(top))
+    return place.parent, [place.name, *words]
 
 
 def _looked_at(top: Path, run: ListedRun) -> ListedRun:

@@ -69,7 +69,7 @@ class RunFiles:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path.absolute()
+        self.path = _placed(path)
         refuse_link(str(self.path))
         self.is_dataset = is_run(self.path)
         self.parts = parts_of(self.path) if self.path.parent.is_dir() else []
@@ -138,6 +138,7 @@ class RunFiles:
 
 def was_interrupted(path: Path) -> bool:
     """True if a removal of this run was begun, and it has no dataset any more."""
+    path = _placed(path)
     return not os.path.lexists(path) and _stage(path, "removing", path).exists()
 
 
@@ -146,6 +147,7 @@ def remove_run(path: Path, *, is_forced: bool = False, disk: Disk | None = None)
 
     Raises DatasetLocked if it is open, DatasetError if nothing of the kind is there, StorageError.
     """
+    path = _placed(path)
     disk, stage = disk or LocalDisk(), _stage(path, "removing", path)
     if not stage.exists() or os.path.lexists(path):
         if (stage / path.name).exists():
@@ -163,6 +165,7 @@ def move_run(source: Path, target: Path, *, on_bytes: Progress = lambda _count: 
     The same call finishes an earlier one that was killed. Raises DatasetExists if the name is taken, ConfigError for a
     name that no dataset can have, DatasetLocked if it is open, DatasetError, StorageError.
     """
+    source, target = _placed(source), _placed(target)
     disk, stage = disk or LocalDisk(), _stage(target, "moving", source)
     _check_target(target)
     if not os.path.lexists(source) and target.exists() and _stage(source, "removing", source).exists():
@@ -192,6 +195,7 @@ def copy_run(source: Path, target: Path, *, on_bytes: Progress = lambda _count: 
 
     Holes stay holes. Raises as `move_run`, CorruptDataset if the copy is different.
     """
+    source, target = _placed(source), _placed(target)
     disk, stage = disk or LocalDisk(), _stage(target, "copying", source)
     _check_target(target)
     if not (stage / _VERIFIED).exists():
@@ -372,6 +376,11 @@ def _digest(path: Path, ranges: Sequence[tuple[int, int]], on_bytes: Progress = 
     finally:
         file.close()
     return digest.digest()
+
+
+def _placed(path: Path) -> Path:
+    """The path with a name: "." and what ends with ".." have none."""
+    return Path(os.path.abspath(path))
 
 
 def _stage(place: Path, verb: str, source: Path) -> Path:
