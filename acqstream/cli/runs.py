@@ -82,6 +82,8 @@ def ls(
 
 def print_runs(top: Path, runs: Sequence[ListedRun], *, as_json: bool) -> None:
     """Runs below `top` as text of two lines each, or as one JSON document."""
+    from acqstream.dataset.run_files import interrupted_in
+
     runs = [_looked_at(top, run) for run in runs]
     if as_json:
         print_json([_plain(top, run) for run in runs])
@@ -90,26 +92,32 @@ def print_runs(top: Path, runs: Sequence[ListedRun], *, as_json: bool) -> None:
     for run in runs:
         print("\n".join(_lines(run, columns, is_cut=is_cut)))
     print(f"{count_text(len(runs), 'run')}, {size_text(sum(run.size_bytes for run in runs))}, in {top}")
+    for folder in sorted({top, *((top / run.name).parent for run in runs)}):
+        for path in interrupted_in(folder):
+            print(f"{path} is of a command that was interrupted: repeat it")
 
 
 def print_directory(path: Path, *, as_json: bool) -> bool:
     """The runs in a directory and below, as `ls` lists them; False if there are none."""
     from acqstream.dataset.run_list import list_runs
+    from acqstream.formats.ndtiff.folders import is_run
 
-    runs = list_runs(path) if path.is_dir() else []
+    runs = list_runs(path) if path.is_dir() and not is_run(path) else []
     if runs:
         print_runs(path, runs, as_json=as_json)
     return bool(runs)
 
 
 def _place_and_words(given: Sequence[str]) -> tuple[Path, Sequence[str]]:
-    """The directory and the words; a plain name of a run in this directory is a word."""
+    """The directory and the words. A run is no directory of runs: its name is a word."""
     from acqstream.formats.ndtiff.folders import is_run
 
-    if not given or not os.path.isdir(given[0]):
-        return Path(), given
-    is_word = os.path.basename(given[0]) == given[0] and is_run(Path(given[0]))
-    return (Path(), given) if is_word else (Path(given[0]), given[1:])
+    is_given = bool(given) and os.path.isdir(given[0])
+    top, words = (Path(given[0]), given[1:]) if is_given else (Path(), given)
+    if not is_run(top):
+        return top, words
+    place = Path(os.path.abspath(top))
+    return place.parent, [place.name, *words]
 
 
 def _looked_at(top: Path, run: ListedRun) -> ListedRun:
@@ -224,7 +232,8 @@ def rm(
     path = _typed(path)
     if not was_interrupted(path):
         run = RunFiles(path)
-        if copy is not None and not (os.path.realpath(copy) != os.path.realpath(path) and same_frames(path, copy)):
+        is_other = copy is not None and copy.exists() and not os.path.samefile(copy, path)
+        if copy is not None and not (is_other and same_frames(path, copy)):
             raise DatasetError(f"{copy} is no copy of {path}: a file is missing or different; nothing was removed")
         if run.is_only_copy and copy is None and not force:
             text = f"{path} may be the only copy: name another one with --copy, or remove it with --force"

@@ -12,6 +12,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +56,7 @@ _VERIFIED = ".verified"  # in the folder of a copy, once all of it has been comp
 _NOTE, _CHECKPOINT, _REFERENCE_NOTE = "mirror.json", "view.json", "acqstream-hsds.json"
 _REFERENCE_FORMAT = "acqstream-hsds-reference"
 _PIECE_BYTES = 2**23
+_STAGE = re.compile(r"\..+\.(moving|copying|removing)-[0-9a-f]{12}")
 
 Progress = Callable[[int], None]
 """Gets the number of bytes that were copied or compared since the last call."""
@@ -67,7 +69,7 @@ class RunFiles:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path.absolute()
+        self.path = _placed(path)
         refuse_link(str(self.path))
         self.is_dataset = is_run(self.path)
         self.parts = parts_of(self.path) if self.path.parent.is_dir() else []
@@ -136,6 +138,7 @@ class RunFiles:
 
 def was_interrupted(path: Path) -> bool:
     """True if a removal of this run was begun, and it has no dataset any more."""
+    path = _placed(path)
     return not os.path.lexists(path) and _stage(path, "removing", path).exists()
 
 
@@ -144,6 +147,7 @@ def remove_run(path: Path, *, is_forced: bool = False, disk: Disk | None = None)
 
     Raises DatasetLocked if it is open, DatasetError if nothing of the kind is there, StorageError.
     """
+    path = _placed(path)
     disk, stage = disk or LocalDisk(), _stage(path, "removing", path)
     if not stage.exists() or os.path.lexists(path):
         if (stage / path.name).exists():
@@ -161,14 +165,14 @@ def move_run(source: Path, target: Path, *, on_bytes: Progress = lambda _count: 
     The same call finishes an earlier one that was killed. Raises DatasetExists if the name is taken, ConfigError for a
     name that no dataset can have, DatasetLocked if it is open, DatasetError, StorageError.
     """
+    source, target = _placed(source), _placed(target)
     disk, stage = disk or LocalDisk(), _stage(target, "moving", source)
     _check_target(target)
     if not os.path.lexists(source) and target.exists() and _stage(source, "removing", source).exists():
         remove_run(source, disk=disk)  # it was copied and compared, and the process was killed
         return
     if not stage.exists() and _is_on_another_disk(source, target):
-        is_leaving = _stage(target, "copying", source).exists()
-        if is_leaving or not (target.exists() and same_frames(source, target, on_bytes)):
+        if _stage(target, "copying", source).exists() or not _is_copied(source, target, on_bytes):
             copy_run(source, target, on_bytes=on_bytes, disk=disk)
         remove_run(source, disk=disk)
         return
@@ -191,6 +195,7 @@ def copy_run(source: Path, target: Path, *, on_bytes: Progress = lambda _count: 
 
     Holes stay holes. Raises as `move_run`, CorruptDataset if the copy is different.
     """
+    source, target = _placed(source), _placed(target)
     disk, stage = disk or LocalDisk(), _stage(target, "copying", source)
     _check_target(target)
     if not (stage / _VERIFIED).exists():
@@ -231,6 +236,20 @@ def same_frames(run: Path, other: Path, on_bytes: Progress = lambda _count: None
             if copy.stat().st_size != ranges[0][1] or _digest(path, ranges, on_bytes) != _digest(copy, ranges):
                 return False
     return True
+
+
+def interrupted_in(folder: Path) -> list[Path]:
+    """What killed commands have left in a folder: the same command finishes each. Raises OSError."""
+    return sorted(path for path in folder.iterdir() if _STAGE.fullmatch(path.name) and path.is_dir())
+
+
+def _is_copied(source: Path, target: Path, on_bytes: Progress) -> bool:
+    """True if a killed command had copied all that is left of a run, and had only to remove it."""
+    for name in RunFiles(source).names if target.exists() else ():
+        copy = target.parent / _renamed(name, source.name, target.name)
+        if not copy.exists() or not (name.endswith(VIEW_SUFFIX) or same_frames(source.parent / name, copy, on_bytes)):
+            return False
+    return target.exists()
 
 
 def _enter(disk: Disk, run: RunFiles, stage: Path, name: str, *, is_forced: bool = False) -> None:
@@ -357,6 +376,11 @@ def _digest(path: Path, ranges: Sequence[tuple[int, int]], on_bytes: Progress = 
     finally:
         file.close()
     return digest.digest()
+
+
+def _placed(path: Path) -> Path:
+    """The path with a name: "." and what ends with ".." have none."""
+    return Path(os.path.abspath(path))
 
 
 def _stage(place: Path, verb: str, source: Path) -> Path:

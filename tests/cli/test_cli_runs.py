@@ -164,10 +164,12 @@ def test_a_run_without_frames_and_an_abandoned_one(data: Path, capsys: pytest.Ca
     assert list(data.iterdir()) == []
 
 
-def test_an_interrupted_removal_is_finished_without_a_question(data: Path) -> None:
+def test_an_interrupted_removal_is_shown_and_finished(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_run(data / "cells")
     with pytest.raises(Killed):
         remove_run(data / "cells", disk=KillingDisk(6))
+    typed("ls")
+    assert re.search(r"\.cells\.removing-\w+ is of a command that was interrupted", capsys.readouterr().out)
     typed("rm", "cells")
     assert list(data.iterdir()) == []
 
@@ -186,3 +188,30 @@ def test_info_of_a_directory_lists_its_runs(data: Path, capsys: pytest.CaptureFi
     typed("info", str(data / "empty"), code=1)
     typed("info", str(data / "anna" / "cells"))
     assert "format  ndtiff" in capsys.readouterr().out
+
+
+def test_inside_a_run_and_with_dots_and_slashes(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(data / "cells")
+    make_run(data / "worms")
+    monkeypatch.chdir(data / "cells")
+    assert listed(capsys) == ["cells"]
+    assert listed(capsys, "../worms/") == ["worms"]
+    monkeypatch.chdir(data / "cells.n5")
+    typed("mv", "../cells/.", "../worms/../cells_2/")
+    assert sorted(path.name for path in data.iterdir() if path.name.startswith("cells")) == [
+        *("cells_2", "cells_2.n5", "cells_2.n5.view")
+    ]
+    monkeypatch.chdir(data / "worms")
+    typed("rm", ".", "--yes", "--force")
+    assert sorted(path.name for path in data.iterdir()) == ["cells_2", "cells_2.n5", "cells_2.n5.view"]
+
+
+def test_info_of_a_run_that_begins_lists_no_level_of_it(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(data / "cells", mirror=False, count=0)
+    (data / "cells" / "Full resolution").mkdir()
+    state = data / "cells" / "acqstream.json"
+    state.write_text(state.read_text().replace("COMPLETE", "RUNNING"))
+    typed("info", str(data / "cells"), code=1)
+    assert not capsys.readouterr().out

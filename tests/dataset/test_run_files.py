@@ -378,6 +378,17 @@ def test_a_new_run_of_the_same_name_survives_the_end_of_an_old_removal(cells: Pa
     assert names(data) == ["cells"]
 
 
+def test_a_copy_without_all_parts_does_not_let_a_move_remove_them(
+    cells: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acqstream.dataset.run_files._is_on_another_disk", lambda one, _other: one.exists())
+    copy_run(cells, tmp_path / "archive" / "cells")
+    shutil.rmtree(tmp_path / "archive" / "cells.n5")
+    with pytest.raises(DatasetExists):
+        move_run(cells, tmp_path / "archive" / "cells")
+    assert names(data) == PARTS
+
+
 def test_same_frames_sees_each_difference(cells: Path, data: Path) -> None:
     copy_run(cells, data / "worms")
     stack = next((data / "worms").glob("*.tif"))

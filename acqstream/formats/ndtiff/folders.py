@@ -97,9 +97,11 @@ def container_of(path: Path) -> Path:
     return folder
 
 
-def is_run(folder: Path) -> bool:
-    """True for the folder of a dataset with an index, or of one that begins. Looks at names only."""
-    return _is_dataset(folder) or os.path.isfile(folder / STATE_NAME)
+def is_run(folder: str | os.PathLike[str]) -> bool:
+    """True for the folder of a dataset with an index, or of one that begins. Looks at names only, on this machine."""
+    place = os.fspath(folder)  # no Path: lists of runs ask this for each of tens of thousands of names
+    is_known = os.path.exists(f"{place}/{INDEX_NAME}") or os.path.isfile(f"{place}/{STATE_NAME}")
+    return is_known or os.path.isdir(f"{place}/{FULL_RESOLUTION}")
 
 
 def run_of_part(folder: Path, name: str, names: Collection[str]) -> str:
@@ -110,11 +112,12 @@ def run_of_part(folder: Path, name: str, names: Collection[str]) -> str:
     of a view without a mirror. Reads no file. A run whose name begins with that of another one is no part of it.
     """
     starts = [at for at, character in enumerate(name) if character == "." and name[:at] in names]
-    if not starts or is_run(folder / name):
+    top = os.fspath(folder)
+    if not starts or is_run(f"{top}/{name}"):
         return ""
     for at in reversed(starts):
         run, rest = name[:at], name[at + 1 :]
-        if not is_run(folder / run):
+        if not is_run(f"{top}/{run}"):
             continue
         is_part = name.endswith(VIEW_SUFFIX) or f"{name}{VIEW_SUFFIX}" in names or rest in LOG_VIEW_KINDS
         if name.endswith(_LISTING_SUFFIX):
