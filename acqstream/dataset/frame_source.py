@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +16,19 @@ from numpy.typing import NDArray
 
 from acqstream.description.channels import CHANNEL, ChannelLook
 from acqstream.errors import DatasetError
-from acqstream.formats.ndtiff.folders import read_records
+from acqstream.formats.ndtiff.completion import dataset_id
+from acqstream.formats.ndtiff.folders import read_receipt, read_records
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.frames.frame_description import FrameLooks
 from acqstream.frames.frame_region import FrameLevel
 from acqstream.model.axes import AxisValue, axis_order
 from acqstream.model.metadata import time_in_text
+from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.model.units import count_text
 from acqstream.model.view_spec import MirrorResult
 from acqstream.storage.files.boundary import following_links
+from acqstream.storage.files.url_path import is_remote
 
 
 class NDTiffSource:
@@ -68,6 +73,18 @@ class NDTiffSource:
     @property
     def mirrors(self) -> tuple[MirrorResult, ...]:
         return tuple(read_records(self._full.container).values())
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """See `Dataset.receipt`."""
+        container = self._full.container
+        receipt = None if is_remote(container) else read_receipt(os.fspath(container))
+        return receipt and replace(receipt, results=self.mirrors)
+
+    @property
+    def dataset_id(self) -> str:
+        """The id of the acquisition; "" for a dataset of another writer."""
+        return dataset_id(self._full.container)
 
     @property
     def summary_metadata(self) -> Mapping[str, Any]:
