@@ -38,10 +38,16 @@ from acqstream.client.plain_values import (
 )
 from acqstream.client.run_inquiries import StoredFrames, add_note, wait_for_mirrors
 from acqstream.client.run_state import Progress, RunState
-from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, DaemonUnavailable, ProtocolError
+from acqstream.errors import (
+    AcqStreamError,
+    AcquisitionFailed,
+    ConfigError,
+    DaemonUnavailable,
+    ProtocolError,
+)
 from acqstream.model.frame_header import MAX_NUMBER
 from acqstream.model.metadata import MAX_SUMMARY_BYTES
-from acqstream.model.receipt import Receipt
+from acqstream.model.receipt import Receipt, html_of
 from acqstream.model.run_summary import run_summary
 from acqstream.model.status import WarningCode
 from acqstream.model.units import count_text, duration_text
@@ -106,8 +112,9 @@ class Run:
 
     @property
     def receipt(self) -> Receipt | None:
-        """The receipt: stored frames, path and missing frames; None before the end."""
-        return self._state.receipt
+        """The receipt: stored frames, path, missing frames, and what `wait_for_mirrors` gave; None before the end."""
+        receipt = self._state.receipt
+        return replace(receipt, results=self.mirrors) if receipt is not None and self.mirrors else receipt
 
     @property
     def warnings(self) -> tuple[RunWarning, ...]:
@@ -342,7 +349,10 @@ class Run:
 
     def __str__(self) -> str:
         """The sentence of this run now, with its alarm if it has one; its receipt after the end."""
-        return f"{self.name}: {_text(self._state)}"
+        return f"{self.name}: {_text(self._state, self.receipt)}"
+
+    def _repr_html_(self) -> str:
+        return html_of(str(self), self.path, self._state.dataset_id)
 
     def __enter__(self) -> Self:
         return self
@@ -369,10 +379,10 @@ def _state_word(session: RunState) -> str:
     return "ended" if session.ended else "running"
 
 
-def _text(session: RunState) -> str:
+def _text(session: RunState, receipt: Receipt | None) -> str:
     """What a run means now; as above."""
-    if session.receipt is not None or session.failure is not None:
-        return f"failed: {session.failure}" if session.failure is not None else str(session.receipt)
+    if session.failure is not None or receipt is not None:
+        return str(receipt) if session.failure is None else f"failed: {session.failure}"
     words = run_summary(replace(session.report.status, sent=session.outbox.next))
     lines = [words.sentence(datetime.now().astimezone()), words.skipped_text]
     if (silence_s := time.monotonic() - session.contact.heard_at) >= SILENCE_S:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import operator
 import os
+import struct
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,11 +21,15 @@ from acqstream.dataset.frame_source import NDTiffSource, follow_keys
 from acqstream.dataset.level import Level
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.sources import Source, open_source
-from acqstream.description.channels import ChannelLook
+from acqstream.description.channels import ChannelLook, contrast_of
 from acqstream.errors import DatasetError, FileMissing, UnsupportedFeature, WaitTimeout
+from acqstream.grid.block_mean import BlockMean
+from acqstream.grid.block_sizes import reduced_shape
 from acqstream.model.axes import AxisValue
+from acqstream.model.receipt import Receipt
 from acqstream.model.run_note import RunNote
 from acqstream.model.state import AcquisitionState
+from acqstream.model.units import html_text
 from acqstream.model.view_spec import MirrorResult
 from acqstream.storage.files.url_path import as_path
 
@@ -173,6 +180,14 @@ class Dataset:
         return self._source.notes
 
     @property
+    def receipt(self) -> Receipt | None:
+        """The receipt of its run, with `mirrors` as its `results`; None before the end, over http, and for arrays.
+
+        Raises CorruptDataset, StorageError.
+        """
+        return self._source.receipt if isinstance(self._source, NDTiffSource) else None
+
+    @property
     def summary_metadata(self) -> Mapping[str, Any]:
         """Metadata of the acquisition, or attributes of an array in its format."""
         return self._source.summary_metadata
@@ -289,6 +304,27 @@ class Dataset:
     ) -> None:
         self.close()
 
+    def html_card(self, text: str, dataset_id: str = "") -> str:
+        """HTML of a text and the newest frame as a small picture, for notebooks; errors of the picture are in it.
+
+        Nothing in it is a script or loads anything. No picture if dataset_id, where given, is not that of this dataset.
+        """
+        try:
+            if dataset_id and not (isinstance(self._source, NDTiffSource) and self._source.dataset_id == dataset_id):
+                raise DatasetError(f"{self.path} is another dataset now")
+            return html_text(text, picture=newest_picture(self))
+        except Exception as error:  # noqa: BLE001 - a notebook shows the text in any case
+            return html_text(text, f"no picture: {error}")
+
+    def _repr_html_(self) -> str:
+        lines = [repr(self).strip("<>")]
+        try:
+            lines.append(f"{' x '.join(map(str, self.shape))}, {self.dtype}, {', '.join(self.levels[0].axes)}")
+            lines.append("growing" if self.writing else str(self.receipt or self.state or "no receipt"))
+        except Exception as error:  # noqa: BLE001 - likewise
+            lines.append(f"cannot be read: {error}")
+        return self.html_card("\n".join(lines))
+
     def __repr__(self) -> str:
         return f"<Dataset {self.format} {str(self.path)!r}, {self._source.extent}>"
 
@@ -304,6 +340,55 @@ class Dataset:
         if isinstance(self._source, NDTiffSource):
             return self._source
         raise UnsupportedFeature(f"{self.path}: {self.format} keeps arrays, not frames; use {instead}")
+
+
+MAX_PNG_BYTES = 30_000
+_PNG_SIDE = 192
+_MAX_PIXELS = 1024  # taken along the longer side of a picture of tiles or of an array, which may have any size
+
+
+def newest_picture(dataset: Dataset) -> str:
+    """The newest frame, or the last picture of an array, as a PNG of at most MAX_PNG_BYTES in a data URI.
+
+    One frame is read; the contrast is its own. Raises DatasetError before the first frame, UnsupportedFeature for an
+    array without y and x, StorageError, CorruptDataset.
+    """
+    if dataset.has_frames and not dataset.levels[0].is_stitched:
+        key = dataset.newest_key()
+        if key is None:
+            raise DatasetError(f"{dataset.path}: holds no frame yet")
+        pixels = dataset.read_frame(key)
+    else:
+        array = small_array(dataset, {})
+        if not array.layout.pixels:
+            raise UnsupportedFeature(f"{dataset.path}: a picture needs y and x, not {', '.join(array.axes)}")
+        step = -(-max(len(axis.values) for axis in array.layout.pixels[:2]) // _MAX_PIXELS)
+        pixels = array[(*(-1 for _ in array.values), slice(None, None, step), slice(None, None, step))]
+    pixels = np.nan_to_num(pixels)
+    low, high = (0.0, 255.0) if pixels.ndim == 3 else contrast_of(pixels)
+    side = _PNG_SIDE
+    while True:
+        ratio = -(-max(pixels.shape[:2]) // side)
+        ratios = (ratio, ratio, *(1 for _ in pixels.shape[2:]))
+        means = _means.mean([pixels], ratios, reduced_shape(pixels.shape, ratios)).astype(np.float64)
+        png = _png_bytes(((means - low) * (255 / (high - low))).clip(0, 255).astype(np.uint8))
+        if len(png) <= MAX_PNG_BYTES:
+            return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+        side = side * 3 // 4
+
+
+_means = BlockMean()
+
+
+def _png_bytes(picture: NDArray[np.uint8]) -> bytes:
+    """A picture (Y, X) or (Y, X, 3) as a PNG file: without Pillow, which readers need not have."""
+    lines = b"".join(b"\0" + line.tobytes() for line in picture)  # each after its filter: none
+    height, width = picture.shape[:2]
+    header = struct.pack(">IIBBBBB", width, height, 8, 2 if picture.ndim == 3 else 0, 0, 0, 0)
+    png = b"\x89PNG\r\n\x1a\n"
+    for kind, data in ((b"IHDR", header), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b"")):
+        png += struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    return png
 
 
 def _key(axes: Mapping[str, AskedValue] | None, more_axes: Mapping[str, AskedValue]) -> dict[str, AxisValue]:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,15 @@ from numpy.typing import NDArray
 
 from acqstream.description.channels import CHANNEL, ChannelLook
 from acqstream.errors import DatasetError, UnsupportedFeature
-from acqstream.formats.ndtiff.completion import read_request
-from acqstream.formats.ndtiff.folders import read_records, recorded_folder
+from acqstream.formats.ndtiff.completion import dataset_id, read_request
+from acqstream.formats.ndtiff.folders import read_receipt, read_records, recorded_folder
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.formats.registry import mirror_folder
 from acqstream.frames.frame_description import FrameLooks
 from acqstream.frames.frame_region import FrameLevel
 from acqstream.model.axes import AxisValue, axis_order
 from acqstream.model.metadata import time_in_text
+from acqstream.model.receipt import Receipt
 from acqstream.model.run_note import RunNote
 from acqstream.model.state import AcquisitionState
 from acqstream.model.units import count_text
@@ -100,6 +102,18 @@ class NDTiffSource:
     @property
     def notes(self) -> tuple[RunNote, ...]:
         return self._full.notes()
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """See `Dataset.receipt`."""
+        container = self._full.container
+        receipt = None if is_remote(container) else read_receipt(os.fspath(container))
+        return receipt and replace(receipt, results=tuple(self.mirrors.values()))
+
+    @property
+    def dataset_id(self) -> str:
+        """The id of the acquisition; "" for a dataset of another writer."""
+        return dataset_id(self._full.container)
 
     @property
     def summary_metadata(self) -> Mapping[str, Any]:

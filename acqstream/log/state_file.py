@@ -16,20 +16,20 @@ import numpy as np
 import xxhash
 
 from acqstream import __version__
-from acqstream.errors import FileMissing, StorageError
-from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
+from acqstream.errors import StorageError
+from acqstream.formats.ndtiff import folders
 from acqstream.model.acquisition_spec import AcquisitionSpec, TileSpec
 from acqstream.model.fields import Fields
 from acqstream.model.metadata import dump_ascii
-from acqstream.model.receipt import MissingFrames, Receipt
+from acqstream.model.receipt import MissingFrames
 from acqstream.model.state import AcquisitionState
 from acqstream.model.view_spec import ViewSpec, requested_views
 from acqstream.storage.files.atomic_file import replace_file
 from acqstream.storage.files.disk import Disk
-from acqstream.storage.files.small_file import parsed, read_document, read_json_object
+from acqstream.storage.files.small_file import read_document
 
 STATE_NAME = "acqstream.json"
-RECEIPT_NAME = "receipt.json"
+RECEIPT_NAME, read_receipt = folders.RECEIPT_NAME, folders.read_receipt  # readers of datasets have them, too
 _SEPARATORS = frozenset("/\\\0")
 MAX_GAPS_NOTED = 10_000  # the journal has them all; the reasons of later ones are dropped
 MAX_REASON_CHARACTERS_NOTED = 1_000_000  # of all gaps: what is written must stay below what readers take
@@ -66,7 +66,7 @@ class DatasetState:
 
     def stack_folder(self, folder: str) -> str:
         """The folder of stack files and index: the dataset's own, or that of full resolution in a tiled one."""
-        return folder if self.tiles is None else os.path.join(folder, FULL_RESOLUTION)
+        return folder if self.tiles is None else os.path.join(folder, folders.FULL_RESOLUTION)
 
     @staticmethod
     def of(spec: AcquisitionSpec, settings: Mapping[str, Any]) -> DatasetState:
@@ -130,15 +130,6 @@ def _state_in(fields: Fields) -> DatasetState:
     )
     state.stack_folder("")  # its tiles can be understood
     return state
-
-
-def read_receipt(folder: str) -> Receipt | None:
-    """The receipt of a finished dataset, None where there is none. Raises CorruptDataset, StorageError."""
-    path = Path(folder, RECEIPT_NAME)
-    try:
-        return parsed(read_json_object(path, is_ours=True), path, Receipt.of)
-    except FileMissing:
-        return None
 
 
 @functools.cache

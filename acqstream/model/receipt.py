@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import Any, Literal, cast
 
+import acqstream
+from acqstream.errors import AcqStreamError
 from acqstream.model.fields import Fields
 from acqstream.model.frame_header import MAX_NUMBER
 from acqstream.model.state import AcquisitionState
-from acqstream.model.units import count_text, size_text
+from acqstream.model.units import count_text, duration_text, html_text, rate_text, shell_word, size_text
+from acqstream.model.view_spec import MirrorResult
 
 Status = Literal["completed", "canceled", "error", "interrupted", "failed"]
 END_STATES: Mapping[str, AcquisitionState] = {
@@ -21,7 +26,8 @@ END_STATES: Mapping[str, AcquisitionState] = {
 }
 """The state that a receipt's status stands for."""
 _REASONS = 3  # of frames without pixels, in a sentence
-_LINES = 9  # of a printed receipt, and one more
+_UNDER_WAY = "under way"
+_MIRRORS = 3  # in a printed receipt, whose lines are at most ten
 CTRL_C = "canceled by Ctrl-C"
 """The reason of runs that Ctrl-C ended. Their status is "error", as a canceled run cannot be resumed."""
 UNFORCED = "written, but not forced to the disk"
@@ -72,7 +78,8 @@ class Receipt:
 
     root_sha256 identifies the complete list of frames: SHA-256, in hex digits, of all journal records in their order,
     each of which has the checksum of a frame's pixels. Empty where the journal could not be kept. stalls are the times
-    when the disk stalled. settings: how it was written; versions: the software that wrote it.
+    when the disk stalled. settings: how it was written; versions: the software that wrote it. mirrors is how far they
+    were when this was written, results how they are now, as read beside it; no part of what is stored.
     """
 
     dataset_id: str
@@ -93,6 +100,7 @@ class Receipt:
     stalls: tuple[Stall, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    results: tuple[MirrorResult, ...] = field(default=(), compare=False)
 
     @property
     def is_forced(self) -> bool:
@@ -125,14 +133,46 @@ class Receipt:
 
     def __str__(self) -> str:
         sent = "" if self.sent is None else f" of {self.sent:,} sent"
-        lines = [self.sentence, f"{count_text(self.stored, 'frame')} stored{sent}, {size_text(self.payload_bytes)}"]
-        lines += [f"in {self.path}", *(f"{name}: {text}" for name, text in self.mirrors.items())]
-        root = [f"SHA-256 of all frames {self.root_sha256}"] if self.root_sha256 else []
-        return "\n".join([*lines[:_LINES], *root])
+        unproved = f", {self.without_checksum:,} without a checksum of their producer" if self.without_checksum else ""
+        stored = f"{count_text(self.stored, 'frame')} stored{sent} and durable, {size_text(self.payload_bytes)}"
+        lines = [self.sentence, f"{stored}{self._duration_text}{unproved}", f"in {self.path}", *self._mirror_lines()]
+        if self.stalls:
+            seconds = sum(stall.seconds for stall in self.stalls)
+            lines.append(f"the disk stalled {count_text(len(self.stalls), 'time')}, {duration_text(seconds)} in all")
+        if self.root_sha256:
+            lines.append(f"SHA-256 of all frames {self.root_sha256}")
+        lines += [f"prove it: acqstream verify {shell_word(self.path)}", f"open it: acqstream.open({self.path!r})"]
+        return "\n".join(" ".join(line.splitlines()) for line in lines)
+
+    @property
+    def _duration_text(self) -> str:
+        try:
+            times = map(datetime.fromisoformat, (self.finished_at, self.started_at))
+            seconds = operator.sub(*times).total_seconds()
+        except (ValueError, TypeError):  # it has no times, or such of another form
+            return ""
+        return f" in {duration_text(seconds)}, {rate_text(self.payload_bytes / seconds)}" if seconds > 0 else ""
+
+    def _mirror_lines(self) -> list[str]:
+        is_old = any(text.startswith(_UNDER_WAY) for text in self.mirrors.values())
+        results = self.results or (_recorded_results(self.path, self.dataset_id) if is_old else ())
+        now = {result.name: result.text for result in results}
+        then = {
+            name: f"{text}, when this was written" if text.startswith(_UNDER_WAY) else text
+            for name, text in self.mirrors.items()
+        }
+        lines = [f"{name}: {text}" for name, text in {**then, **now}.items()]
+        more = len(lines) - _MIRRORS + 1
+        return lines if more < 2 else [*lines[: _MIRRORS - 1], f"and {more} more mirrors"]
+
+    def _repr_html_(self) -> str:
+        return html_of(str(self), self.path, self.dataset_id)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as in receipt.json and in the `closed` message."""
-        return asdict(self)
+        values = asdict(self)
+        del values["results"]
+        return values
 
     @staticmethod
     def of(fields: Fields) -> Receipt:
@@ -157,3 +197,22 @@ class Receipt:
             settings=fields.mapping("settings"),
             versions=fields.text_map("versions"),
         )
+
+
+def _recorded_results(path: str, dataset_id: str) -> tuple[MirrorResult, ...]:
+    """The results of the mirrors of a run, if its dataset is on this machine and can be read."""
+    try:
+        with acqstream.open(path) as dataset:
+            receipt = dataset.receipt
+    except (AcqStreamError, OSError):  # the text says that it is of the time when the receipt was written
+        return ()
+    return receipt.results if receipt is not None and receipt.dataset_id == dataset_id else ()
+
+
+def html_of(text: str, path: str, dataset_id: str) -> str:
+    """HTML of a text about a run, for notebooks, with a picture if its dataset is on this machine."""
+    try:
+        with acqstream.open(path) as dataset:
+            return dataset.html_card(text, dataset_id)
+    except Exception as error:  # noqa: BLE001 - a notebook shows the text in any case
+        return html_text(text, f"no picture: {error}")

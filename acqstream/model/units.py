@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import shlex
 
@@ -45,6 +46,13 @@ def count_text(count: int, noun: str, verb: str = "") -> str:
 def numbers_text(first: int, count: int) -> str:
     """Numbers in a row: "12", "40 to 44"."""
     return f"{first:,}" if count == 1 else f"{first:,} to {first + count - 1:,}"
+
+
+def html_text(text: str, note: str = "", picture: str = "") -> str:
+    """Text for a notebook, escaped, with a note below it. picture: a URI that loads nothing."""
+    image = f'<img alt="newest frame" src="{picture}">' if picture else ""
+    below = f"<p>{html.escape(note)}</p>" if note else ""
+    return f"<div>{image}<pre>{html.escape(text)}</pre>{below}</div>"
 
 
 _WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from PIL import Image, ImageDraw
 import acqstream
 from acqstream.dataset import contact_sheet
 from acqstream.dataset.contact_sheet import MAX_PICTURES, SIDE, choose_pictures, save_contact_sheet
-from acqstream.dataset.dataset import small_array
+from acqstream.dataset.dataset import MAX_PNG_BYTES, newest_picture, small_array
 from acqstream.errors import ConfigError, DatasetError
 from tests.formats.n5.n5_samples import samples, write_pyramid
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, Folder, image
@@ -188,3 +190,76 @@ def test_of_a_canvas_without_levels_some_pixels_are_enough(tmp_path: Path) -> No
         assert picture.pixels[[0, -1], [0, -1]].tolist() == [1, 40]
         assert int(np.count_nonzero(picture.pixels)) == 2 * 20**2
         assert save_contact_sheet(ds, file) == 1
+
+
+def png_of(ds: acqstream.dataset.dataset.Dataset) -> Any:
+    head, _, text = newest_picture(ds).partition(",")
+    content = base64.b64decode(text, validate=True)
+    assert head == "data:image/png;base64"
+    assert len(content) <= MAX_PNG_BYTES
+    with Image.open(io.BytesIO(content)) as picture:
+        picture.load()  # checks the sums of the file
+        return np.asarray(picture)
+
+
+def test_the_newest_frame_is_the_picture_of_a_notebook(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "data")
+    folder.add({"time": 0}, np.full((6, 8), 77, "<u2"))
+    folder.add({"time": 1}, np.arange(48, dtype="<u2").reshape(6, 8))
+    with acqstream.open(folder.path) as ds:
+        pixels = png_of(ds)
+    assert pixels.shape == (6, 8)
+    assert (pixels.argmin(), pixels.argmax()) == (0, 47)
+
+
+@pytest.mark.parametrize("kind", ["<u2", "rgb"])
+def test_a_picture_of_noise_stays_small(tmp_path: Path, kind: str) -> None:
+    folder = Folder(tmp_path / "data")
+    shape = (700, 901, 3) if kind == "rgb" else (700, 901)
+    noise = np.random.default_rng(0).integers(0, 255, (700 // 7, 901 // 7 + 1, *shape[2:]))
+    noise = noise.repeat(7, 0).repeat(7, 1)[:700, :901]
+    folder.add({"time": 0}, noise.astype("u1" if kind == "rgb" else "<u2"))
+    with acqstream.open(folder.path) as ds:
+        pixels = png_of(ds)
+    assert 60 <= max(pixels.shape) <= 192
+    assert pixels.std() > 20
+
+
+@pytest.mark.parametrize("name", ["java_pyramid_u16", "java_pyramid_rgb_odd", "java_rgb", "py_string_axes", "py_uint8"])
+def test_every_kind_of_dataset_has_a_card(name: str) -> None:
+    with acqstream.open(GOLDEN / name / "data") as ds:
+        assert png_of(ds).std() > 0
+        card = ds._repr_html_()
+    assert card.count("<img") == 1
+    assert "no picture" not in card
+    assert "uint" in card
+
+
+def test_a_card_says_why_it_has_no_picture(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "a & b")
+    with acqstream.open(folder.path) as ds:
+        assert "no picture: " in ds._repr_html_()
+        assert "holds no frame yet" in ds._repr_html_()
+        folder.add({"time": 0}, image(0))
+        ds.refresh()
+        card = ds._repr_html_()
+        assert "a &amp; b" in card
+        assert "a & b" not in card
+        assert 'src="data:image/png' in card
+        assert "is another dataset now" in ds.html_card("<script>", "an id")
+        assert "<script>" not in ds.html_card("<script>")
+        for stack in folder.path.glob("*.tif"):
+            with stack.open("r+b") as file:
+                file.truncate(20)
+        assert "no picture: " in ds._repr_html_()
+    assert "no picture: " in ds._repr_html_(), "a closed dataset"
+
+
+def test_an_array_has_a_card(tmp_path: Path) -> None:
+    array = samples((4, 600, 600), "float32")
+    array[-1, :5] = np.nan
+    write_pyramid(tmp_path / "a.n5", array, ("z", "y", "x"), levels=2, scale=(0.1, 0.1, 0.1), units=("um",) * 3)
+    with acqstream.open(tmp_path / "a.n5") as ds:
+        assert png_of(ds).std() > 0
+        assert "4 x 600 x 600, float32, z, y, x" in ds._repr_html_()
+        assert ds.receipt is None

@@ -23,10 +23,13 @@ _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Cell:
-    """One execution of a text. printed: its output until now. error: as the notebook shows it; empty if it has none."""
+    """One execution of a text. printed: its output until now. error: as the notebook shows it; empty if it has none.
+
+    shown: the HTML of its result; empty if it has none.
+    """
 
     def __init__(self, client: BlockingKernelClient, text: str) -> None:
-        self.printed = self.error = ""
+        self.printed = self.error = self.shown = ""
         self._client = client
         self._id = client.execute(text, allow_stdin=False, stop_on_error=False)
         self._is_idle = False
@@ -56,6 +59,8 @@ class Cell:
         kind, content = message["msg_type"], message["content"]
         if kind == "stream":
             self.printed += content["text"]
+        elif kind == "execute_result":
+            self.shown = content["data"].get("text/html", "")
         elif kind == "error":
             self.error = _COLORS.sub("", "\n".join(content["traceback"]))
         elif kind == "status":

@@ -170,3 +170,40 @@ def test_an_interrupt_while_the_daemon_is_waited_for(kernel: NotebookKernel, dae
         assert "KeyboardInterrupt" in waiting.finish().error
     kernel.run(f"{opening}\nrun.put(image, time=0)\nrun.close()")
     assert check_frames(daemons) == 1
+
+
+def test_a_run_its_receipt_and_its_dataset_are_shown_with_a_picture(
+    kernel: NotebookKernel, daemons: EmbeddedDaemons
+) -> None:
+    def shown(text: str) -> str:
+        one = kernel.begin(text).finish()
+        assert not one.error, one.error
+        assert one.shown.count("<img") <= 1
+        assert "<script" not in one.shown
+        assert "http" not in one.shown, "no request leaves"
+        assert len(one.shown) < 45_000
+        return one.shown
+
+    kernel.run(cell(OPENING, daemons).replace("patience_s", 'mirrors=["n5"], expect=3, patience_s'))
+    assert "no picture: " in shown("run"), "no frame yet"
+    kernel.run("import time\nrun.put(image, time=0)")
+    kernel.run("while run.progress.durable < 1 or 'of 3 frames safe' not in str(run): time.sleep(0.01)")
+    growing = shown("run")
+    assert "of 3 frames safe" in growing
+    assert 'src="data:image/png;base64,' in growing
+    assert "growing" in shown("ds = acqstream.open(run.path)\nds")
+    kernel.run("run.put(image + 1, time=1)\nrun.close()")
+    kernel.run("while 'n5: complete, 2 frames' not in str(run.receipt): time.sleep(0.01)")  # it was under way
+    kernel.run("run.wait_for_mirrors()")
+    assert kernel.run("print(run.receipt)").splitlines()[0] == "complete"
+    assert "n5: complete, 2 frames" in kernel.run("print(run.receipt)")
+    for text in ("run", "run.receipt", "ds.refresh()\nds", "ds.receipt"):
+        ended = shown(text)
+        assert "n5: complete, 2 frames" in ended, text
+        assert 'src="data:image/png;base64,' in ended, text
+    for stack in (daemons.data / "cells").glob("*.tif"):
+        stack.write_bytes(stack.read_bytes()[:100])
+    for text in ("run", "run.receipt", "ds"):
+        damaged = shown(text)
+        assert "no picture: " in damaged, text
+        assert "complete" in damaged, text

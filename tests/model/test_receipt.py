@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from acqstream.model.receipt import CTRL_C, MissingFrames, Receipt
+from acqstream.model.receipt import CTRL_C, MissingFrames, Receipt, Stall
+from acqstream.model.view_spec import MirrorResult
 
 WHOLE = Receipt(dataset_id="1", path="/data/cells", status="completed", sent=300, stored=300, payload_bytes=10**9)
 SKIPS = (MissingFrames(7, 2, "camera lost it"),)
@@ -46,8 +48,44 @@ def test_sentences(changes: dict[str, object], sentence: str) -> None:
 
 def test_a_printed_receipt_has_ten_lines_at_most() -> None:
     mirrors = {f"m{number}": "complete" for number in range(20)}
-    text = str(replace(WHOLE, mirrors=mirrors, root_sha256="4f1c"))
-    lines = text.splitlines()
-    assert len(lines) == 10
-    assert lines[:4] == ["complete", "300 frames stored of 300 sent, 1 GB", "in /data/cells", "m0: complete"]
-    assert lines[-1].endswith("4f1c")
+    stall = Stall("fdatasync", "a.tif", "", 3.0)
+    times: dict[str, Any] = {"started_at": "2026-11-25T14:02:03+00:00", "finished_at": "2026-11-25T14:02:43+00:00"}
+    full = replace(WHOLE, mirrors=mirrors, root_sha256="4f1c", stalls=(stall, stall), without_checksum=7, **times)
+    assert str(full).splitlines() == [
+        "complete",
+        "300 frames stored of 300 sent and durable, 1 GB in 40 s, 25 MB/s, 7 without a checksum of their producer",
+        "in /data/cells",
+        "m0: complete",
+        "m1: complete",
+        "and 18 more mirrors",
+        "the disk stalled 2 times, 6.00 s in all",
+        "SHA-256 of all frames 4f1c",
+        "prove it: acqstream verify /data/cells",
+        "open it: acqstream.open('/data/cells')",
+    ]
+    hostile = replace(full, status="error", reason="one\ntwo\r\nthree\x85four", path="/data/a\nb")
+    assert len(str(hostile).splitlines()) == 10
+
+
+@pytest.mark.parametrize("times", [("", ""), ("x", "y"), ("2026-11-25T14:02:03", "2026-11-25T14:02:03+00:00")])
+def test_a_receipt_without_times_has_no_rate(times: tuple[str, str]) -> None:
+    text = str(replace(WHOLE, started_at=times[0], finished_at=times[1]))
+    assert text.splitlines()[1] == "300 frames stored of 300 sent and durable, 1 GB"
+
+
+def test_the_last_word_of_mirrors_stands_for_the_first_one() -> None:
+    mirrors = {"n5": "under way: 5 of 300 frames", "wkw": "left out: no space"}
+    receipt = replace(WHOLE, mirrors=mirrors)
+    assert "n5: under way: 5 of 300 frames, when this was written\nwkw: left out: no space\n" in str(receipt)
+    done = replace(receipt, results=(MirrorResult(name="n5", state="complete", frames=300, published=300),))
+    assert "n5: complete, 300 frames\nwkw: left out: no space\n" in str(done)
+    assert done == receipt, "it is the same receipt"
+    assert done.as_dict() == receipt.as_dict()
+    assert "results" not in done.as_dict(), "no part of what is stored and sent"
+
+
+def test_a_receipt_of_another_machine_is_shown_as_text() -> None:
+    shown = replace(WHOLE, path="/nowhere/<b>&amp;", reason="<script>")._repr_html_()
+    assert "<script>" not in shown
+    assert "<b>" not in shown
+    assert "no picture: " in shown

@@ -142,11 +142,17 @@ def test_the_worst_alarm_is_the_only_one() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"sent": 625, "bytes_per_s": 10**9},  # 35 frames, 3.5 s and 3.5 GB of 8 wait: the memory is for this
+        {"sent": 639, "bytes_per_s": 10**9},  # 49 frames, 4.9 s and 4.9 GB of 8 wait: the memory is for this
         {"sent": 625},  # 7 s
         {"sent": 699, "memory_bytes": 0},  # an older daemon
         {"sent": 699, "state": "CLOSING", "short_bytes": 5},
-        {"received": 699, "seconds_since_frame": 500.0, "sent": 699, "published": 699},  # all planned frames are there
+        {
+            "received": 699,
+            "running_s": 900.0,
+            "seconds_since_frame": 500.0,
+            "sent": 699,
+            "published": 699,
+        },
     ],
 )
 def test_what_is_no_alarm(change: dict[str, Any]) -> None:

@@ -33,6 +33,7 @@ from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.formats.ndtiff.layout import DISPLAY_SETTINGS_NAME
 from acqstream.formats.ndtiff.stack_header import INDEX_MAP_MAGIC, NDTIFF_MAGIC, decode_text
 from acqstream.model.fields import Fields
+from acqstream.model.receipt import Receipt
 from acqstream.model.run_note import MAX_NOTES, MAX_NOTES_BYTES, RunNote, parse_notes
 from acqstream.model.view_spec import LOG_VIEW_KINDS, MirrorResult
 from acqstream.storage.files.read_file import ReadFile
@@ -40,6 +41,7 @@ from acqstream.storage.files.small_file import parsed, read_json_object, read_sm
 from acqstream.storage.files.url_path import is_remote
 
 FULL_RESOLUTION = "Full resolution"
+RECEIPT_NAME = "receipt.json"
 _MAX_LISTED = 20
 _LEVEL = re.compile(r"Full resolution|Downsampled_x(?P<factor>[1-9][0-9]{0,9})")
 _STACK_NAME = re.compile(r"(?P<stem>.*(?:NDTiffStack|MagellanStack))(?:_(?P<number>[0-9]{1,9}))?\.(?:tif|TIF)")
@@ -328,6 +330,15 @@ def read_record(dataset: Path, key: str) -> MirrorResult | None:
         return None
     except (CorruptDataset, StorageError) as error:
         return MirrorResult(name=key, state="unfinished", reason=f"its record cannot be read: {error}")
+
+
+def read_receipt(folder: str) -> Receipt | None:
+    """The receipt of a finished dataset, None where there is none. Raises CorruptDataset, StorageError."""
+    path = Path(folder, RECEIPT_NAME)
+    try:
+        return parsed(read_json_object(path, is_ours=True), path, Receipt.of)
+    except FileMissing:
+        return None
 
 
 def encode_record(result: MirrorResult) -> dict[str, Any]:
