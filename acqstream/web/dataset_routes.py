@@ -21,7 +21,7 @@ from acqstream.web.answers import NO_CACHE, Body, absent, send
 from acqstream.web.data.dataset_shelf import DatasetShelf
 from acqstream.web.data.neuroglancer_state import PUBLIC_CLIENT
 from acqstream.web.page.dataset_list import DatasetEntry, list_datasets, viewer_lines
-from acqstream.web.page.picture_source import borrow_pictures
+from acqstream.web.page.picture_source import Crop, borrow_pictures
 from acqstream.web.page_routes import PageState, send_json
 from acqstream.web.previews import MAX_SIDE, MIN_SIDE, Preview, PreviewRequest
 from acqstream.web.web_context import CONTEXT, WebContext
@@ -31,7 +31,7 @@ MAX_VALUES = 2000  # of an axis, in an answer
 MAX_AXES = 16
 FACTS_HEADER = "Acqstream-Picture"
 MAX_VALUE_FRAMES = 6  # the page shows as many channels in one picture
-_RESERVED = frozenset({"max", "low", "high", "auto"})
+_RESERVED = frozenset({"max", "low", "high", "auto", "crop"})
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _PLACE = re.compile(r"0|[1-9][0-9]{0,9}")
 
@@ -150,6 +150,7 @@ def facts_text(preview: Preview) -> str:
             "histogram_end": facts.histogram_end,
             "saturated": facts.saturated,
             "steps": preview.steps,
+            "start": preview.start,
         },
         separators=(",", ":"),
     )
@@ -175,7 +176,18 @@ def _asked(request: web.Request, folder: Path) -> PreviewRequest:
         raise _BadQuery(f"max must be from {MIN_SIDE} to {MAX_SIDE}")
     if limits is not None and not (all(map(math.isfinite, limits)) and limits[0] < limits[1]):
         raise _BadQuery("low must be less than high")
-    return PreviewRequest(folder, axes, max_side, limits, is_auto="auto" in query)
+    return PreviewRequest(folder, axes, max_side, limits, "auto" in query, _crop(query.get("crop")))
+
+
+def _crop(text: str | None) -> Crop | None:
+    """Raises _BadQuery."""
+    if text is None:
+        return None
+    places = text.split(",")
+    if len(places) != 4 or not all(_PLACE.fullmatch(one) for one in places) or "0" in places[2:]:
+        raise _BadQuery("crop is y,x,height,width in pixels: integers from 0 on, the last two from 1 on")
+    y, x, height, width = map(int, places)
+    return Crop((y, x), (height, width))
 
 
 def _asked_values(request: web.Request) -> PixelRequest:

@@ -148,6 +148,16 @@ def test_a_small_preview_is_made_of_means(site: Site) -> None:
     assert np.abs(pixels - grey(means, 0, 4095)).mean() < 12
 
 
+def test_a_part_of_a_frame(site: Site) -> None:
+    """One pixel of the picture is one of the frame, however large the frame."""
+    path = "/api/datasets/cells/preview.jpg?max=64&low=0&high=4095&crop=20,100,64,64"
+    reply = site.ask(path)
+    assert np.abs(pixels_of(reply) - grey(FRAMES[5].image[20:84, 100:], 0, 4095)).mean() < 12
+    facts = json.loads(reply.headers["acqstream-picture"])
+    assert (facts["start"], facts["steps"]) == ([20, 100], [1, 1])
+    assert site.ask(path.replace("20,100", "96,0")).status == 404
+
+
 def test_a_preview_is_not_sent_twice(site: Site) -> None:
     path = "/api/datasets/cells/preview.jpg?time=1"
     tag = site.ask(path).headers["etag"]
@@ -170,6 +180,11 @@ def test_a_preview_is_not_sent_twice(site: Site) -> None:
         "low=nan&high=5",
         "low=1&high=inf",
         "&".join(f"axis{number}=1" for number in range(17)),
+        "crop=",
+        "crop=0,0,5",
+        "crop=0,0,0,5",
+        "crop=-1,0,5,5",
+        "crop=0,0,5,1e3",
     ],
 )
 def test_a_query_that_names_no_picture(site: Site, query: str) -> None:

@@ -1,11 +1,12 @@
 // The live picture: the newest frame of the chosen channel and plane, or a frame of the past.
 import { drawComposite } from "./composite.js";
 import { element, setText } from "./texts.js";
+import { PictureView } from "./view.js";
 
 const PERIOD_MS = 250; // four pictures per second, of all channels together
 const MAX_COMPOSITE = 6; // channels in one picture
 const DESCRIBE_MS = 1000;
-const MAX_SIDE = 1024;
+const MAX_SIDE = 1024; // of a picture of the whole frame
 const SLIDER_AXES = ["z", "position", "time"];
 const FACTS = "Acqstream-Picture";
 const $ = (id) => document.getElementById(id);
@@ -21,7 +22,9 @@ export class LivePicture {
     this.isComposite = false; // fixed.channel is the one whose contrast is shown then
     this.limits = {}; // black and white of channels, as a person chose them
     this.drawn = []; // what the picture is made of: name and facts of each channel
+    this.view = new PictureView();
     this.onDraw = () => {};
+    this.drawnQuery = ""; // of the pictures that are shown
     this.facts = null;
     this.run = null; // texts of the run, while it runs
     this.changes = 0;
@@ -56,7 +59,9 @@ export class LivePicture {
     this.limits = {};
     this.facts = null;
     this.describedMs = 0;
+    this.drawnQuery = "";
     this.changes += 1;
+    this.view.reset();
     $("live").hidden = false;
     setText($("live-name"), name);
     this.showControls();
@@ -98,7 +103,7 @@ export class LivePicture {
   }
 
   query(channel) {
-    const query = new URLSearchParams({ max: MAX_SIDE });
+    const query = new URLSearchParams(this.view.crop() ?? { max: MAX_SIDE });
     for (const [axis, value] of Object.entries(this.fixed)) query.set(axis, axis === "channel" ? channel : value);
     const limits = this.limits[channel ?? ""];
     if (this.isAuto) query.set("auto", 1);
@@ -112,17 +117,21 @@ export class LivePicture {
   async draw() {
     if (!this.described) return;
     const changes = this.changes;
-    const pictures = await Promise.all(this.shownChannels().map((channel) => this.load(channel)));
+    const queries = this.shownChannels().map((channel) => this.query(channel));
+    const asked = queries.join();
+    if (!this.run && asked === this.drawnQuery) return; // a run that has ended does not change
+    const pictures = await Promise.all(this.shownChannels().map((channel, place) => this.load(channel, queries[place])));
     const loaded = pictures.filter((one) => one.image);
+    if (loaded.length === pictures.length && changes === this.changes) this.drawnQuery = asked;
     if (changes === this.changes) this.showPictures(loaded, pictures); // else another frame was chosen meanwhile
     for (const one of loaded) one.image.close();
   }
 
-  async load(channel) {
+  async load(channel, query) {
     const place = this.values("channel").indexOf(channel);
     const name = place < 0 ? "" : this.channelName(place);
     const color = this.isComposite ? this.channelColor(place) : "";
-    const answer = await fetch(`/api/datasets/${encodeURIComponent(this.name)}/preview.jpg?${this.query(channel)}`);
+    const answer = await fetch(`/api/datasets/${encodeURIComponent(this.name)}/preview.jpg?${query}`);
     if (!answer.ok) return { channel, name, status: answer.status };
     const facts = JSON.parse(answer.headers.get(FACTS));
     return { channel, name, color, facts, image: await createImageBitmap(await answer.blob()) };
@@ -139,6 +148,7 @@ export class LivePicture {
     this.drawn = loaded.map(({ channel, name, facts }) => ({ channel, name, facts }));
     this.missing = pictures.filter((one) => !one.image).map((one) => one.name);
     this.showFacts(facts);
+    this.view.place(facts, this.described);
     this.onDraw();
   }
 
@@ -342,7 +352,7 @@ export class LivePicture {
     else if (event.key === "0" && this.values("channel").length > 1) this.setComposite();
     else if (/^[1-9]$/.test(event.key) && this.values("channel").length >= Number(event.key)) {
       this.choose("channel", this.values("channel")[Number(event.key) - 1]);
-    } else return false;
+    } else return this.view.key(event);
     return true;
   }
 }
