@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import re
@@ -17,16 +16,19 @@ from acqstream.arrays.level_layout import X, Y
 from acqstream.description.space import UM_BY_UNIT
 from acqstream.errors import FrameNotFound
 from acqstream.model.axes import AxisValue
+from acqstream.monitor.daemon_watch import receipt_in
 from acqstream.web.answers import NO_CACHE, Body, absent, send
 from acqstream.web.data.dataset_shelf import DatasetShelf
 from acqstream.web.data.neuroglancer_state import PUBLIC_CLIENT
-from acqstream.web.page.dataset_list import DatasetEntry, list_datasets, viewer_lines
+from acqstream.web.page.dataset_list import DatasetCatalog, DatasetPage, viewer_lines
+from acqstream.web.page.page_texts import receipt_texts
 from acqstream.web.page.picture_source import Crop, borrow_pictures
 from acqstream.web.page_routes import PageState, send_json
 from acqstream.web.previews import MAX_SIDE, MIN_SIDE, Preview, PreviewRequest
 from acqstream.web.web_context import CONTEXT, WebContext
 
-LISTED_S = 2.0  # a list is used again for so long
+MAX_LISTED, USUALLY_LISTED = 200, 50  # datasets in an answer
+MAX_SEARCH = 200  # characters
 MAX_VALUES = 2000  # of an axis, in an answer
 MAX_AXES = 16
 FACTS_HEADER = "Acqstream-Picture"
@@ -51,20 +53,27 @@ class PixelRequest:
 
 def dataset_routes(state: PageState) -> Iterator[web.RouteDef]:
     """The routes of this group."""
-    listed: tuple[float, list[DatasetEntry]] = (-math.inf, [])
+    catalog = DatasetCatalog()
 
     async def datasets(request: web.Request) -> web.StreamResponse:
-        nonlocal listed
-        context, now_s = request.app[CONTEXT], asyncio.get_running_loop().time()
-        if now_s - listed[0] >= LISTED_S:
-            folders = await context.run(context.folders.all)
-            listed = now_s, await context.run(list_datasets, folders)
-        return await send_json(request, {"datasets": [one.as_dict() for one in listed[1]]})
+        context, query = request.app[CONTEXT], request.query
+        places = [query.get("offset", "0"), query.get("limit", str(USUALLY_LISTED))]
+        words = query.get("search", "")
+        if not all(map(_PLACE.fullmatch, places)) or not 0 < int(places[1]) <= MAX_LISTED or len(words) > MAX_SEARCH:
+            text = f"offset is an integer, limit is 1 to {MAX_LISTED}, search has at most {MAX_SEARCH} characters"
+            return _refusal(_BadQuery(text))
+
+        def look() -> DatasetPage:
+            return catalog.page(context.folders.all(), words, int(places[0]), int(places[1]))
+
+        return await send_json(request, (await context.run(look)).as_dict())
 
     async def dataset(request: web.Request, folder: Path) -> web.StreamResponse:
         context, name = request.app[CONTEXT], request.match_info["name"]
         described = await context.run(describe, context.shelf, folder)
         described["name"] = name
+        receipt = await context.run(receipt_in, folder) if described["format"] == "ndtiff" else None
+        described["receipt"] = None if receipt is None else receipt_texts(receipt)
         lines = viewer_lines(name, described["format"], str(folder.absolute()), _base(request), _neuroglancer(context))
         return await send_json(request, {**described, "lines": lines})
 

@@ -81,23 +81,26 @@ def run_texts(run: AcquisitionStatus, frames_per_s: float | None, is_known: bool
         "published": f"{run.published:,}",
         "durable": f"{run.durable:,}",
         "last_safe": f"last safe frame {run.durable - 1:,}" if run.durable else "no frame is safe yet",
-        "behind": run.safety,
-        "durable_share": run.durable / run.known if run.known else 0.0,
-        "planned": "" if run.expected is None else f"{count_text(run.expected, 'frame')} planned",
+        "safe_text": run.safety,
+        "ends_at": "",
+        "to_come_text": (lasting := forecast_text(run.seconds_left, run.frames_left)),
+        "sentence": f"{run.safety} · {lasting}",
+        "planned": run.expected,
+        "safe": run.durable,
+        "safe_share": min(1.0, run.durable / total) if (total := run.expected or run.known) else 0.0,
         "skipped": f"{count_text(run.skipped, 'frame')} skipped" if run.skipped else "",
         "rate": rate_text(run.bytes_per_s),
         "frame_rate": "" if frames_per_s is None else f"{frames_per_s:.1f} fps",
         "queue": f"queue {count_text(run.queue_frames, 'frame')}, {size_text(run.queue_bytes)}",
-        "forecast": forecast_text(run.seconds_left, run.frames_left),
         "since_frame": _since_text(run.seconds_since_frame) if is_known else "age of the last frame not known",
         "is_stale": not is_known or is_silent(run, frames_per_s),
         "mirrors": [mirror_texts(name, one, run.published) for name, one in run.mirrors.items()],
         "warnings": [
-            {"time": time_text(time), "code": code, "text": text}
-            for code, text, time in run.warnings[-MAX_WARNINGS:][::-1]
+            {"time": time, "code": code, "text": text} for code, text, time in run.warnings[-MAX_WARNINGS:][::-1]
         ],
         "alarm": alarm,
         "alarm_level": level,
+        "alarm_do": "",
     }
 
 
@@ -182,7 +185,7 @@ def receipt_texts(receipt: Receipt) -> dict[str, Any]:
         "size": size_text(receipt.payload_bytes),
         "gaps": [{"text": text} for text in gaps],
         "root": receipt.root_sha256[:16],
-        "finished_at": time_text(receipt.finished_at),
+        "finished_at": receipt.finished_at,
         "is_good": receipt.complete,
         "verdict": receipt.sentence,
         "verify": f"acqstream verify {shell_word(receipt.path)}",

@@ -14,7 +14,7 @@ const $ = (id) => document.getElementById(id);
 export class LivePicture {
   constructor() {
     this.name = ""; // folder of the dataset
-    this.isChosen = false; // by a person
+    this.isDefault = true; // neither a run that recorded, nor chosen by a person
     this.described = null;
     this.fixed = {}; // axis -> value
     this.isLive = true;
@@ -36,20 +36,26 @@ export class LivePicture {
     this.loop();
   }
 
-  // Which dataset is shown: the one that was chosen, else the run that records.
+  // The first run that records is shown. It stays when it has ended, until a person chooses another one.
   follow(runs) {
-    const names = runs.map((run) => run.folder);
-    if (!this.isChosen && names.length && !names.includes(this.name)) this.show(names[0]);
+    if (this.isDefault && runs.length) this.show(runs[0].folder);
+    const before = this.run;
     this.run = runs.find((run) => run.folder === this.name) ?? null;
+    if (before && !this.run) this.describedMs = 0; // its receipt
     if (this.run) {
       setText($("live-age"), this.isLive ? this.run.since_frame : "held");
       $("live-age").dataset.is = String(this.run.is_stale);
-    } else setText($("live-age"), this.name ? "not recording" : "");
+    } else {
+      setText($("live-age"), this.name ? "not recording" : "");
+      $("live-age").dataset.is = "false";
+    }
   }
 
-  show(name, isChosen = false) {
+  show(name, isDefault = false) {
+    if (!name) return;
     this.name = name;
-    this.isChosen = isChosen;
+    this.isDefault = isDefault;
+    this.run = null;
     this.described = null;
     this.fixed = {};
     this.isPlaneChosen = false;
@@ -72,7 +78,7 @@ export class LivePicture {
       const begin = performance.now();
       if (this.name && !document.hidden) {
         try {
-          if (begin - (this.describedMs ?? 0) > DESCRIBE_MS && (this.run || !this.described)) await this.describe();
+          if (begin - (this.describedMs ?? 0) > DESCRIBE_MS && (this.run || !this.describedMs || !this.described)) await this.describe();
           await this.draw();
         } catch {
           // the server is away: the numbers say so
