@@ -49,9 +49,9 @@ LIMITS: dict[str, tuple[int, int]] = {
     "storage/platform": (19, 4068),
     "storage/stores": (6, 1156),
     "views": (14, 3191),
-    "web": (16, 2946),
-    "web/data": (7, 1085),
-    "web/page": (4, 794),
+    "web": (16, 2958),
+    "web/data": (7, 1100),
+    "web/page": (4, 897),
 }
 # folder -> modules, servants at most, where the two rules above do not hold yet. May only shrink.
 EXCEPTIONS: dict[str, tuple[int, int]] = {

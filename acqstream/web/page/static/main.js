@@ -64,7 +64,7 @@ async function slowUpdate() {
 }
 
 document.addEventListener("keydown", (event) => {
-  if (event.target.closest("[type=search], select, textarea")) return;
+  if (!event.key || event.target.closest("select, textarea, input:not([type=range])")) return;
   const isTyping = event.target.closest("input, button, summary, a");
   const isOwnKey = isTyping && (event.key === " " || event.key.startsWith("Arrow") || event.key.startsWith("Page"));
   if (event.ctrlKey || event.metaKey || event.altKey || isOwnKey || $("live").hidden) return;

@@ -43,7 +43,7 @@
     document.getElementById("theme").addEventListener("click", turn);
     slider.addEventListener("input", () => dim(slider.value));
     document.addEventListener("keydown", (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("select, textarea, [type=search]")) return;
+      if (!event.key || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("select, textarea, input:not([type=range])")) return;
       const key = event.key.toLowerCase();
       if (key === "d") turn();
       else if (key === "b") dim(STEPS.find((one) => one < Number(slider.value)) ?? STEPS[0]);
