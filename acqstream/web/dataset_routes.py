@@ -20,18 +20,21 @@ from acqstream.errors import AcquisitionRefused, ConfigError, DaemonUnavailable,
 from acqstream.formats.ndtiff.folders import read_notes
 from acqstream.model.axes import AxisValue
 from acqstream.model.run_note import PAGE, RunNote, new_note
+from acqstream.monitor.daemon_watch import receipt_in
 from acqstream.storage.files.boundary import Boundary
 from acqstream.web.answers import NO_CACHE, Body, absent, send
 from acqstream.web.data.dataset_shelf import DatasetShelf
 from acqstream.web.data.neuroglancer_state import PUBLIC_CLIENT
-from acqstream.web.page.dataset_list import DatasetEntry, list_datasets, viewer_lines
-from acqstream.web.page.picture_source import borrow_pictures
+from acqstream.web.page.dataset_list import DatasetCatalog, DatasetPage, viewer_lines
+from acqstream.web.page.page_texts import receipt_texts
+from acqstream.web.page.picture_source import Crop, borrow_pictures
 from acqstream.web.page_routes import PageState, send_json
 from acqstream.web.previews import MAX_SIDE, MIN_SIDE, Preview, PreviewRequest
 from acqstream.web.request_gate import GateClosed
 from acqstream.web.web_context import CONTEXT, WebContext
 
-LISTED_S = 2.0  # a list is used again for so long
+MAX_LISTED, USUALLY_LISTED = 200, 50  # datasets in an answer
+MAX_SEARCH = 200  # characters
 MAX_VALUES = 2000  # of an axis, in an answer
 MAX_AXES = 16
 NOTES_PATH = "/api/notes"
@@ -40,7 +43,7 @@ MAX_NOTE_BYTES = 16 * 1024  # of a request
 NOTE_S = 5.0
 FACTS_HEADER = "Acqstream-Picture"
 MAX_VALUE_FRAMES = 6  # the page shows as many channels in one picture
-_RESERVED = frozenset({"max", "low", "high", "auto"})
+_RESERVED = frozenset({"max", "low", "high", "auto", "crop"})
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _PLACE = re.compile(r"0|[1-9][0-9]{0,9}")
 
@@ -60,20 +63,27 @@ class PixelRequest:
 
 def dataset_routes(state: PageState) -> Iterator[web.RouteDef]:
     """The routes of this group."""
-    listed: tuple[float, list[DatasetEntry]] = (-math.inf, [])
+    catalog = DatasetCatalog()
 
     async def datasets(request: web.Request) -> web.StreamResponse:
-        nonlocal listed
-        context, now_s = request.app[CONTEXT], asyncio.get_running_loop().time()
-        if now_s - listed[0] >= LISTED_S:
-            folders = await context.run(context.folders.all)
-            listed = now_s, await context.run(list_datasets, folders)
-        return await send_json(request, {"datasets": [one.as_dict() for one in listed[1]]})
+        context, query = request.app[CONTEXT], request.query
+        places = [query.get("offset", "0"), query.get("limit", str(USUALLY_LISTED))]
+        words = query.get("search", "")
+        if not all(map(_PLACE.fullmatch, places)) or not 0 < int(places[1]) <= MAX_LISTED or len(words) > MAX_SEARCH:
+            text = f"offset is an integer, limit is 1 to {MAX_LISTED}, search has at most {MAX_SEARCH} characters"
+            return _refusal(400, text)
+
+        def look() -> DatasetPage:
+            return catalog.page(context.folders.all(), words, int(places[0]), int(places[1]))
+
+        return await send_json(request, (await context.run(look)).as_dict())
 
     async def dataset(request: web.Request, folder: Path) -> web.StreamResponse:
         context, name = request.app[CONTEXT], request.match_info["name"]
         described = await context.run(describe, context.shelf, folder)
         described["name"] = name
+        receipt = await context.run(receipt_in, folder) if described["format"] == "ndtiff" else None
+        described["receipt"] = None if receipt is None else receipt_texts(receipt)
         lines = viewer_lines(name, described["format"], str(folder.absolute()), _base(request), _neuroglancer(context))
         return await send_json(request, {**described, "lines": lines})
 
@@ -224,6 +234,7 @@ def facts_text(preview: Preview) -> str:
             "histogram_end": facts.histogram_end,
             "saturated": facts.saturated,
             "steps": preview.steps,
+            "start": preview.start,
         },
         separators=(",", ":"),
     )
@@ -249,7 +260,18 @@ def _asked(request: web.Request, folder: Path) -> PreviewRequest:
         raise _BadQuery(f"max must be from {MIN_SIDE} to {MAX_SIDE}")
     if limits is not None and not (all(map(math.isfinite, limits)) and limits[0] < limits[1]):
         raise _BadQuery("low must be less than high")
-    return PreviewRequest(folder, axes, max_side, limits, is_auto="auto" in query)
+    return PreviewRequest(folder, axes, max_side, limits, "auto" in query, _crop(query.get("crop")))
+
+
+def _crop(text: str | None) -> Crop | None:
+    """Raises _BadQuery."""
+    if text is None:
+        return None
+    places = text.split(",")
+    if len(places) != 4 or not all(_PLACE.fullmatch(one) for one in places) or "0" in places[2:]:
+        raise _BadQuery("crop is y,x,height,width in pixels: integers from 0 on, the last two from 1 on")
+    y, x, height, width = map(int, places)
+    return Crop((y, x), (height, width))
 
 
 def _asked_values(request: web.Request) -> PixelRequest:

@@ -1,9 +1,10 @@
 """Routes of the page, and what they share: its files, the pictures, the texts of the last look at the daemon.
 
 The page's HTML is filled with texts as the page's own script does later: one template for both. An element names the
-text that it shows in `data-text`, whether it is shown in `data-show`, a number from 0 to 1 in `data-share` (of a
-progress element), a word for its style in `data-word`, and in `data-list` a list whose items are filled into the
-template named in `data-item`. The files of the page are read once from the package: no request makes up a path.
+text that it shows in `data-text`, a time in ISO 8601 in `data-time`, whether it is shown in `data-show`, a number from
+0 to 1 in `data-share` (of a progress element), a word for its style in `data-word`, and in `data-list` a list whose
+items are filled into the template named in `data-item`. The files of the page are read once from the package: no
+request makes up a path.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from typing import Any
 from aiohttp import web
 
 from acqstream.web.answers import JSON, NO_CACHE, Body, absent, content_tag, send
-from acqstream.web.page.page_texts import page_texts
+from acqstream.web.page.page_texts import page_texts, time_text
 from acqstream.web.page.picture_source import borrow_pictures
 from acqstream.web.previews import Previews
 from acqstream.web.web_context import CONTEXT, WebContext
 from acqstream.web.web_settings import split_token, token_cookie
 
 _TAG = re.compile(r"<[a-z][a-z0-9]*(?: [^<>]*)?>")
-_DATA = re.compile(r' data-(text|show|share|word|list|item)="([a-z_]+)"')
+_DATA = re.compile(r' data-(text|time|show|share|word|list|item)="([a-z_]+)"')
 _TEMPLATE = re.compile(r'<template id="([a-z_]+)">(.*?)</template>', re.DOTALL)
 
 
@@ -62,6 +63,8 @@ def _filled(body: str, texts: Mapping[str, Any], items: Mapping[str, str]) -> st
             tag = f'{tag[:-1]} data-is="{html.escape(_word(texts[asked["word"]]))}">'
         if "text" in asked:
             tag += html.escape(str(texts[asked["text"]]))
+        if "time" in asked:
+            tag += html.escape(time_text(texts[asked["time"]]))  # a script shows it in its reader's zone
         if "list" in asked:
             tag += "".join(_filled(items[asked["item"]], one, items) for one in texts[asked["list"]])
         return tag

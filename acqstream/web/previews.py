@@ -19,7 +19,7 @@ from acqstream.description.channels import CHANNEL, contrast_of
 from acqstream.grid.block_mean import BlockMean
 from acqstream.grid.block_sizes import reduced_shape
 from acqstream.web.answers import tag_of
-from acqstream.web.page.picture_source import FramePlace, PictureSource, ThinnedPicture, chosen_axes
+from acqstream.web.page.picture_source import Crop, FramePlace, PictureSource, ThinnedPicture, chosen_axes
 from acqstream.web.request_gate import GateClosed
 
 BINS = 96
@@ -123,7 +123,7 @@ Borrow = Callable[[Path], AbstractContextManager[PictureSource]]
 class PreviewRequest:
     """fixed: values of axes, as text; others are those of the newest frame. limits: black and white.
 
-    None: those of the channel, or with is_auto of the frame.
+    None: those of the channel, or with is_auto of the frame. crop: None for all of the frame.
     """
 
     folder: Path
@@ -131,11 +131,15 @@ class PreviewRequest:
     max_side: int
     limits: tuple[float, float] | None
     is_auto: bool = False
+    crop: Crop | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """jpeg: a file. count: frames published when it was made. steps: stored pixels (y, x) for one of the picture."""
+    """jpeg: a file. count: frames published when it was made. steps: stored pixels (y, x) for one of the picture.
+
+    start: the stored pixel (y, x) of its first one.
+    """
 
     jpeg: bytes
     tag: str
@@ -143,6 +147,7 @@ class Preview:
     facts: PictureFacts
     count: int
     steps: tuple[int, int]
+    start: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +190,7 @@ class _Drawing:
         """Read a part, and return its bytes; None after the last one."""
         if self._picture is None:
             source = self._lent.enter_context(self._borrow(self.request.folder))
-            self._picture, self._bits = source.picture(self._place), source.shape()[2]
+            self._picture, self._bits = source.picture(self._place, self.request.crop), source.shape()[2]
             if self._limits is None and not self.request.is_auto:
                 look = source.looks().get(self._place.key.get(CHANNEL))
                 self._limits = None if look is None else look.limits
@@ -203,7 +208,9 @@ class _Drawing:
         jpeg = jpeg_bytes(small_picture(pixels, facts.low, facts.high, request.max_side))
         ratio = picture_ratio(pixels.shape, request.max_side)
         steps = steps[0] * ratio, steps[1] * ratio
-        return Preview(jpeg, tag_of(request, place.tag, place.number), place, facts, self._count, steps)
+        return Preview(
+            jpeg, tag_of(request, place.tag, place.number), place, facts, self._count, steps, self._picture.start
+        )
 
 
 class Previews:

@@ -236,8 +236,8 @@ def test_nothing_is_wider_than_the_screen(
         page.value("document.querySelectorAll('#dataset-list details').forEach((one) => (one.open = true))")
         until(lambda: "acqstream.open" in page.text("#dataset-list"), "lines to copy are shown")
         assert page.value("document.documentElement.scrollWidth") <= width
-        size = page.value("parseFloat(getComputedStyle(document.querySelector('.cursors dd')).fontSize)")
-        assert size >= (25 if width < 500 else 32)
+        size = page.value("parseFloat(getComputedStyle(document.querySelector('.sentence')).fontSize)")
+        assert size >= 24  # read from two metres
 
 
 def test_the_server_that_ends_is_noticed(daemon: DaemonProcess, site: Site, page: BrowserPage) -> None:

@@ -6,6 +6,7 @@ import http.client
 import io
 import json
 import math
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import acqstream
 from acqstream.cli.main import main
 from acqstream.web.app import layout_of
+from acqstream.web.page.dataset_list import DatasetCatalog
 from acqstream.web.web_settings import WebLimits
 from tests.live.daemon_process import DaemonProcess
 from tests.log.make_frames import frame_of, write_log
@@ -148,6 +150,16 @@ def test_a_small_preview_is_made_of_means(site: Site) -> None:
     assert np.abs(pixels - grey(means, 0, 4095)).mean() < 12
 
 
+def test_a_part_of_a_frame(site: Site) -> None:
+    """One pixel of the picture is one of the frame, however large the frame."""
+    path = "/api/datasets/cells/preview.jpg?max=64&low=0&high=4095&crop=20,100,64,64"
+    reply = site.ask(path)
+    assert np.abs(pixels_of(reply) - grey(FRAMES[5].image[20:84, 100:], 0, 4095)).mean() < 12
+    facts = json.loads(reply.headers["acqstream-picture"])
+    assert (facts["start"], facts["steps"]) == ([20, 100], [1, 1])
+    assert site.ask(path.replace("20,100", "96,0")).status == 404
+
+
 def test_a_preview_is_not_sent_twice(site: Site) -> None:
     path = "/api/datasets/cells/preview.jpg?time=1"
     tag = site.ask(path).headers["etag"]
@@ -170,6 +182,11 @@ def test_a_preview_is_not_sent_twice(site: Site) -> None:
         "low=nan&high=5",
         "low=1&high=inf",
         "&".join(f"axis{number}=1" for number in range(17)),
+        "crop=",
+        "crop=0,0,5",
+        "crop=0,0,0,5",
+        "crop=-1,0,5,5",
+        "crop=0,0,5,1e3",
     ],
 )
 def test_a_query_that_names_no_picture(site: Site, query: str) -> None:
@@ -424,3 +441,28 @@ def test_a_killed_face_costs_the_run_nothing(daemon: DaemonProcess) -> None:
             run.put(FRAMES[number % 6].image, time=number)
     assert run.receipt is not None
     assert (run.receipt.stored, run.receipt.complete, run.warnings) == (30, True, ())
+
+
+def test_parts_of_the_list(site: Site) -> None:
+    found = document(site.ask("/api/datasets?search=CEL%20ls&limit=1"))
+    assert (found["total"], found["next"], [one["name"] for one in found["datasets"]]) == (1, None, ["cells"])
+    assert document(site.ask("/api/datasets?search=none"))["datasets"] == []
+    assert document(site.ask("/api/datasets?offset=5000"))["datasets"] == []
+    for query in ("limit=0", "limit=201", "limit=x", "offset=-1", f"search={'a' * 201}"):
+        assert site.ask(f"/api/datasets?{query}").status == 400, query
+
+
+def test_a_dataset_that_changes_is_read_again(tmp_path: Path) -> None:
+    """Also one that nobody has looked at for long, once a name comes or goes."""
+    catalog, folders = DatasetCatalog(), {}
+    for name in ("a", "b"):
+        write_log(tmp_path / name, FRAMES[:1])
+        folders[name] = tmp_path / name
+    (first, _) = catalog.page(folders, "", 0, 50).entries
+    assert first.receipt is not None
+    os.utime(tmp_path / "a", (10, 10))
+    assert [one.name for one in catalog.page(folders, "", 0, 50).entries] == ["b", "a"]
+    (tmp_path / "a" / "receipt.json").unlink()
+    (changed, _) = catalog.page(folders, "", 0, 50).entries
+    assert (changed.name, changed.receipt) == ("a", None)
+    assert catalog.page({"a": tmp_path / "a"}, "", 0, 50).total == 1

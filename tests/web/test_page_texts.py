@@ -121,7 +121,7 @@ def test_a_receipt_is_good_only_if_it_is_complete() -> None:
     run = run_status(received=200)
     good = receipt_texts(receipt_of(run, finished_at="2026-11-25T14:02:03.123+00:00"))
     assert (good["is_good"], good["stored"]) == (True, "200 frames stored of 200 sent")
-    assert (good["root"], good["finished_at"]) == (("4f1c" * 4), "14:02:03 UTC")
+    assert (good["root"], good["finished_at"]) == (("4f1c" * 4), "2026-11-25T14:02:03.123+00:00")
     assert good["verify"] == "acqstream verify /data/cells"
     gaps = (missing(12, 3), missing(20, 1, ""), *(missing(30 + 2 * number, 1) for number in range(9)))
     bad = receipt_texts(receipt_of(run, "interrupted", stored=186, missing=gaps, reason="the daemon was stopped"))

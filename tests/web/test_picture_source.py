@@ -21,7 +21,15 @@ from acqstream.model.acquisition_spec import TileSpec
 from acqstream.web import data_routes
 from acqstream.web.data.dataset_shelf import DatasetShelf
 from acqstream.web.data.virtual_dataset import ServedDataset
-from acqstream.web.page.picture_source import FramePictures, PictureSource, borrow_pictures, chosen_axes, pictures_of
+from acqstream.web.page import picture_source
+from acqstream.web.page.picture_source import (
+    Crop,
+    FramePictures,
+    PictureSource,
+    borrow_pictures,
+    chosen_axes,
+    pictures_of,
+)
 from acqstream.web.web_settings import WebLimits
 from tests.log.make_frames import Frame, frame_of, start_log, wait_for, write_log
 from tests.web.web_process import web_thread
@@ -86,6 +94,18 @@ def test_stored_values(folder: Path) -> None:
     assert (source.picture(place).steps, source.spacing("x").unit) == ((1, 1), "")
 
 
+def test_a_part_of_a_frame(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = open_pictures(folder)
+    place, image = source.find({"time": 1, "channel": "DAPI", "z": 0}), frame_at(time=1, channel="DAPI", z=0).image
+    for max_whole in (2**26, 0):  # read whole, and by rows
+        monkeypatch.setattr(picture_source, "_MAX_WHOLE_BYTES", max_whole)
+        drawn = source.picture(place, Crop((7, 11), (20, 99)))
+        assert np.array_equal(drawn.complete(), image[7:27, 11:])
+        assert (drawn.start, drawn.steps) == ((7, 11), (1, 1))
+        with pytest.raises(FrameNotFound, match="has none at"):
+            source.picture(place, Crop((32, 0), (1, 1)))
+
+
 def test_the_size_of_a_pixel_comes_from_the_first_frame(tmp_path: Path) -> None:
     write_log(tmp_path / "cells", [frame_of(0, axes={"time": 0}, metadata={"PixelSizeUm": 0.325})])
     source = open_pictures(tmp_path / "cells")
@@ -128,6 +148,9 @@ def test_tiles_are_one_picture(tmp_path: Path) -> None:
     assert not pixels[40:, 100:].any()
     place = source.find({})
     assert source.value(place, 45, 53) == [frames[4].image[5, 3]]
+    crop = source.picture(place, Crop((30, 45), (20, 1000)))
+    assert np.array_equal(crop.complete(), pixels[30:50, 45:])
+    assert (crop.start, crop.steps) == ((30, 45), (1, 1))
     assert [source.value(place, y, x) for y, x in ((79, 149), (80, 0), (0, 150))] == [[0], [], []]
     assert (picture.steps, source.spacing("x").unit) == ((1, 1), "")
 

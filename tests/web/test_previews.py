@@ -15,7 +15,7 @@ import pytest
 
 from acqstream.description.channels import ChannelLook
 from acqstream.errors import CorruptDataset
-from acqstream.web.page.picture_source import FramePlace, ThinnedPicture
+from acqstream.web.page.picture_source import Crop, FramePlace, ThinnedPicture
 from acqstream.web.previews import MAX_IN_PROGRESS, MAX_KEPT_BYTES, Preview, PreviewRequest, Previews
 from acqstream.web.request_gate import GateClosed
 from tests.waiting import WAIT_S
@@ -55,7 +55,7 @@ class CountedFrames:
         number = fixed.get("time", self.newest)
         return FramePlace({"time": number}, number, f"tag{number}")
 
-    def picture(self, place: FramePlace) -> ThinnedPicture:
+    def picture(self, place: FramePlace, crop: Crop | None = None) -> ThinnedPicture:
         assert self.gate.wait(WAIT_S)
         self.n_read += 1
         if self.is_damaged:

@@ -38,26 +38,30 @@ from tests.web.web_process import web_process, web_thread
 sides = st.integers(1, 60)
 
 
-@given(sides, sides, sides, sides, st.integers(1, 9), st.integers(1, 12), st.integers(1, 64))
+starts = st.tuples(st.integers(0, 150), st.integers(0, 150))
+
+
+@given(sides, sides, sides, sides, st.integers(1, 9), st.integers(1, 12), st.integers(1, 64), starts)
 def test_parts_are_the_whole_picture(
-    height: int, width: int, side_y: int, side_x: int, step: int, most_chunks: int, chunk_bytes: int
+    height: int, width: int, side_y: int, side_x: int, step: int, most_chunks: int, chunk_bytes: int, start: Any
 ) -> None:
     """Each pixel comes once, each chunk is read for one part, and a part keeps the bounds."""
-    plane = ChunkedPlane((height, width), (side_y, side_x), chunk_bytes)
+    plane = ChunkedPlane((height, width), (side_y, side_x), chunk_bytes, start)
+    end_y, end_x = start[0] + height, start[1] + width
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(thinned_picture, "MAX_PART_CHUNKS", most_chunks)
         patch.setattr(thinned_picture, "MAX_PART_BYTES", 256)
         patch.setattr(ChunkedPlane, "step", lambda _: step)
-        stored = np.arange(height * width, dtype=np.uint32).reshape(height, width)
+        stored = np.arange(end_y * end_x, dtype=np.uint32).reshape(end_y, end_x)
         chunks: list[set[tuple[int, int]]] = []
 
         def read(y: slice, x: slice) -> np.ndarray:
-            chunks.append({(row // side_y, column // side_x) for row in range(height)[y] for column in range(width)[x]})
+            chunks.append({(row // side_y, column // side_x) for row in range(end_y)[y] for column in range(end_x)[x]})
             return stored[y, x]
 
         drawn = plane.read((), stored.dtype, read)
         costs = list(drawn.parts)
-        assert np.array_equal(drawn.pixels, stored[::step, ::step])
+        assert np.array_equal(drawn.pixels, stored[start[0] :: step, start[1] :: step])
         assert sum(map(len, chunks)) == len(set().union(*chunks)), "no chunk is read twice"
         assert max(map(len, chunks)) <= max(1, min(most_chunks, 256 // chunk_bytes))
         assert costs == [len(part) * chunk_bytes for part in chunks]

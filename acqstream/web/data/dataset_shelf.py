@@ -22,6 +22,7 @@ from acqstream.formats.registry import find_format
 from acqstream.web.data.virtual_dataset import ServedDataset
 
 LISTED_S = 0.5  # a listing is used again for so long
+SETTLED_NS = 2_500_000_000  # a directory that changed later may change again without another time of change
 KIND_S = 2.0  # likewise what a folder holds
 MAX_KINDS = 10_000
 
@@ -35,14 +36,26 @@ class ServedFolders:
         self._listed: dict[str, Path] = {}
         self._kinds: dict[Path, tuple[bool, float]] = {}  # True for containers of chunk formats, and when looked at
         self._listed_at_s = -LISTED_S
+        self._changed_ns = 0  # when the data directory changed before it was listed; 0: it is listed again
 
     def all(self) -> Mapping[str, Path]:
         """All folders by name. Raises StorageError."""
         with self._lock:
             if time.monotonic() - self._listed_at_s >= LISTED_S:
-                self._listed = self._list()
+                changed_ns = self._settled_ns()
+                if not changed_ns or changed_ns != self._changed_ns:
+                    self._listed, has_links = self._list()
+                    self._changed_ns = 0 if has_links else changed_ns  # where a link leads may change elsewhere
                 self._listed_at_s = time.monotonic()
             return self._listed
+
+    def _settled_ns(self) -> int:
+        """When an entry of the directory came or went last; 0 if that was just now, or cannot be told."""
+        try:
+            changed_ns = os.stat(self._data).st_mtime_ns
+        except OSError:
+            return 0
+        return changed_ns if time.time_ns() - changed_ns > SETTLED_NS else 0
 
     def find(self, name: str) -> Path | None:
         """The folder with exactly this name; None if there is none."""
@@ -65,19 +78,21 @@ class ServedFolders:
             self._kinds[folder] = found, now_s
         return found
 
-    def _list(self) -> dict[str, Path]:
+    def _list(self) -> tuple[dict[str, Path], bool]:
+        """Folders by name, and whether links are among the entries."""
         top = os.path.realpath(self._data)
-        found = {}
+        found, has_links = {}, False
         try:
             with os.scandir(self._data) as entries:
                 for entry in sorted(entries, key=lambda one: one.name):
                     if entry.name.startswith("."):
                         continue
+                    has_links |= entry.is_symlink()
                     if _is_folder(entry) and not (entry.is_symlink() and _is_outside(entry.path, top)):
                         found[entry.name] = Path(entry.path)
         except OSError as error:
             raise StorageError.wrap(error, str(self._data), "list the data directory") from error
-        return found
+        return found, has_links
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -6,8 +6,12 @@ one in Neuroglancer, are those of docs/web.md.
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +22,18 @@ from acqstream.formats.ndtiff.completion import StateFile
 from acqstream.formats.ndtiff.folders import VIEW_SUFFIX, run_of_part
 from acqstream.formats.registry import find_format
 from acqstream.model.units import shell_word
+from acqstream.model.view_spec import LOG_VIEW_KINDS
 from acqstream.monitor.daemon_watch import receipt_in
 from acqstream.web.data.neuroglancer_state import CONCURRENT_DOWNLOADS, state_url
 from acqstream.web.page.page_texts import receipt_texts
 
-MAX_LISTED = 200
+MAX_LOOKS = 1000  # folders that an answer looks into
+MAX_READ = 2000  # datasets whose facts are kept
+N_TIMED = 200  # of the latest, whose time is looked at for each answer
+ALL_TIMES_S = 60.0
+SETTLED_S = 2.5  # a folder that changed later than so long ago may change again without another time of change
 DAMAGED = "state unknown: acqstream.json is damaged"
+_NO_MIRRORS = (VIEW_SUFFIX, *(f".{kind}" for kind in LOG_VIEW_KINDS))  # levels, and notes on progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +41,7 @@ class DatasetEntry:
     """One dataset. format "" : no format is known, or there is no frame yet. changed_s: seconds since 1970.
 
     state is "" for datasets of other writers, DAMAGED if it cannot be read; receipt has texts of the page, None without
-    a receipt.
+    a receipt. mirrors: names of their folders.
     """
 
     name: str
@@ -39,6 +49,7 @@ class DatasetEntry:
     state: str
     changed_s: float
     receipt: Mapping[str, Any] | None
+    mirrors: Sequence[str] = ()
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -47,30 +58,100 @@ class DatasetEntry:
             "state": self.state,
             "changed_s": self.changed_s,
             "receipt": self.receipt,
+            "mirrors": self.mirrors,
         }
 
 
-def list_datasets(folders: Mapping[str, Path], limit: int = MAX_LISTED) -> list[DatasetEntry]:
-    """The latest `limit` datasets, the last changed one first. Reads small files only.
+@dataclass(frozen=True, slots=True)
+class DatasetPage:
+    """Some datasets that were searched for. total: all of them; offset of the next page, None after the last one."""
 
-    A mirror is an entry of its own only if its dataset is gone.
+    total: int
+    next_offset: int | None
+    entries: Sequence[DatasetEntry]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"total": self.total, "next": self.next_offset, "datasets": [one.as_dict() for one in self.entries]}
+
+
+class DatasetCatalog:
+    """Finds datasets by words of their names. Thread safe; remembers what it has read of those shown lately.
+
+    With 20,000 datasets a search takes milliseconds: names are kept, and the time of each folder is looked at again
+    when a name comes or goes, or after ALL_TIMES_S; until then those of the latest.
     """
-    latest = sorted(_with_times(folders), reverse=True)
-    entries: list[DatasetEntry] = []
-    for changed_s, name in latest:
-        entry = _entry(name, folders[name], changed_s)
-        if entry is not None:
-            entries.append(entry)
-        if len(entries) == limit:
-            break
-    return entries
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._folders: Mapping[str, Path] = {}
+        self._folded: dict[str, str] = {}  # names to search in
+        self._parts: dict[str, list[str]] = {}  # names of mirrors, by dataset
+        self._others: set[str] = set()  # names of folders that are no dataset
+        self._latest: list[tuple[float, str]] = []  # time of the last change and name, the last changed one first
+        self._timed_at_s = -math.inf
+        self._read: OrderedDict[str, tuple[float, DatasetEntry | None]] = OrderedDict()
+
+    def page(self, folders: Mapping[str, Path], search: str, offset: int, limit: int) -> DatasetPage:
+        """At most `limit` datasets with all words of `search` in their names, the last changed one first.
+
+        folders: by name, as `ServedFolders` has them. offset: of a page before, 0 for the first. Reads small files.
+        """
+        with self._lock:
+            self._refresh(folders)
+            words, found = search.casefold().split(), self._latest
+            if words:
+                found = [one for one in found if all(word in self._folded[one[1]] for word in words)]
+            entries: list[DatasetEntry] = []
+            n_looks, end = 0, offset
+            for changed_s, name in found[offset:]:
+                if len(entries) == limit or n_looks == MAX_LOOKS:
+                    break
+                end, n_looks = end + 1, n_looks + 1
+                entry = self._entry(name, changed_s)
+                if entry is not None:
+                    entries.append(entry)
+            total = len(found) - sum(all(word in self._folded[name] for word in words) for name in self._others)
+            return DatasetPage(total, end if end < len(found) else None, entries)
+
+    def _refresh(self, folders: Mapping[str, Path]) -> None:
+        now_s = time.monotonic()
+        is_same = folders is self._folders or folders.keys() == self._folders.keys()
+        if not is_same or now_s - self._timed_at_s >= ALL_TIMES_S:
+            parts: dict[str, list[str]] = {}
+            for name in folders:
+                if run := run_of_part(folders[name].parent, name, folders.keys()):
+                    parts.setdefault(run, []).append(name)
+            hidden = {one for names in parts.values() for one in names}
+            self._parts, self._timed_at_s = parts, now_s
+            self._folded = {name: name.casefold() for name in folders}
+            self._others &= folders.keys()
+            names, later = [one for one in folders if one not in hidden], []
+        else:
+            names, later = [name for _, name in self._latest[:N_TIMED]], self._latest[N_TIMED:]
+        self._folders = folders
+        timed = _with_times((name, folders[name]) for name in names)
+        if timed != self._latest[:N_TIMED] or not later:
+            self._latest = sorted((*timed, *later), reverse=True)
+
+    def _entry(self, name: str, changed_s: float) -> DatasetEntry | None:
+        known = self._read.get(name)
+        if known is None or known[0] != changed_s:
+            known = changed_s, _entry(name, self._folders, changed_s, self._parts.get(name, ()))
+            if time.time() - changed_s < SETTLED_S:
+                return known[1]  # it may change again without another time
+            self._read[name] = known
+            (self._others.add if known[1] is None else self._others.discard)(name)
+        self._read.move_to_end(name)
+        if len(self._read) > MAX_READ:
+            self._read.popitem(last=False)
+        return known[1]
 
 
-def _with_times(folders: Mapping[str, Path]) -> list[tuple[float, str]]:
-    """The time of the last change of each folder but parts of runs and notes. A folder that vanishes is left out."""
+def _with_times(folders: Iterable[tuple[str, Path]]) -> list[tuple[float, str]]:
+    """The time of the last change of each folder that is not one of notes. A folder that vanishes is left out."""
     times = []
-    for name, path in folders.items():
-        if name.endswith(VIEW_SUFFIX) or name.startswith(".") or run_of_part(path.parent, name, folders.keys()):
+    for name, path in folders:
+        if name.endswith(VIEW_SUFFIX) or name.startswith("."):
             continue
         try:
             times.append((os.stat(path).st_mtime, name))
@@ -79,7 +160,8 @@ def _with_times(folders: Mapping[str, Path]) -> list[tuple[float, str]]:
     return times
 
 
-def _entry(name: str, folder: Path, changed_s: float) -> DatasetEntry | None:
+def _entry(name: str, folders: Mapping[str, Path], changed_s: float, parts: Sequence[str]) -> DatasetEntry | None:
+    folder = folders[name]
     try:
         format_name = find_format(folder).name
         state = _state_of(folder) if format_name == "ndtiff" else ""
@@ -87,7 +169,8 @@ def _entry(name: str, folder: Path, changed_s: float) -> DatasetEntry | None:
         return None
     receipt = receipt_in(folder) if format_name == "ndtiff" else None
     texts = receipt_texts(receipt) if receipt is not None else None
-    return DatasetEntry(name, format_name, state, changed_s, texts)
+    mirrors = tuple(one for one in sorted(parts) if not one.endswith(_NO_MIRRORS))
+    return DatasetEntry(name, format_name, state, changed_s, texts, mirrors)
 
 
 def _state_of(folder: Path) -> str:

@@ -101,8 +101,7 @@ def run_texts(run: AcquisitionStatus, now: datetime, is_known: bool) -> dict[str
         "is_stale": not is_known or is_silent(run, words.frames_per_s),
         "mirrors": [mirror_texts(name, one, run.published) for name, one in run.mirrors.items()],
         "warnings": [
-            {"time": time_text(time), "code": code, "text": text}
-            for code, text, time in run.warnings[-MAX_WARNINGS:][::-1]
+            {"time": time, "code": code, "text": text} for code, text, time in run.warnings[-MAX_WARNINGS:][::-1]
         ],
         "alarm": f"{alarm.text} ({run.name})" if alarm.text else "",
         "alarm_level": alarm.level,
@@ -151,7 +150,7 @@ def receipt_texts(receipt: Receipt) -> dict[str, Any]:
         "size": size_text(receipt.payload_bytes),
         "gaps": [{"text": text} for text in gaps],
         "root": receipt.root_sha256[:16],
-        "finished_at": time_text(receipt.finished_at),
+        "finished_at": receipt.finished_at,
         "is_good": receipt.complete,
         "verdict": receipt.sentence,
         "verify": f"acqstream verify {shell_word(receipt.path)}",

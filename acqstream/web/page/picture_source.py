@@ -42,17 +42,21 @@ MAX_CHUNKS = 2**14
 class ThinnedPicture:
     """pixels (Y, X[, 3]) are filled by `parts`, step by step; each gives the bytes that it has read at most.
 
-    steps: stored pixels (y, x) for one of them.
+    steps: stored pixels (y, x) for one of them. start: the stored pixel (y, x) of the first one.
     """
 
     pixels: NDArray[Any]
     steps: tuple[int, int]
     parts: Iterator[int]
+    start: tuple[int, int] = (0, 0)
 
     @classmethod
-    def of(cls, pixels: NDArray[Any]) -> ThinnedPicture:
-        """A plane that was read already."""
-        return cls(pixels, (1, 1), iter(()))
+    def of(cls, pixels: NDArray[Any], crop: Crop | None) -> ThinnedPicture:
+        """A plane that was read already, or the part of it."""
+        if crop is None:
+            return cls(pixels, (1, 1), iter(()))
+        (y, x), (height, width) = crop.start, crop.size
+        return cls(pixels[y : y + height, x : x + width], (1, 1), iter(()), crop.start)
 
     def complete(self) -> NDArray[Any]:
         """The pixels after all parts that are left."""
@@ -63,11 +67,20 @@ class ThinnedPicture:
 
 @dataclass(frozen=True, slots=True)
 class ChunkedPlane:
-    """A plane of `shape` (y, x) in chunks of `chunk` (y, x), each of chunk_bytes as it is read, of all its axes."""
+    """A plane of `shape` (y, x) in chunks of `chunk` (y, x), each of chunk_bytes as it is read, of all its axes.
+
+    start (y, x): its first pixel among those that are stored; not (0, 0) for a part of a plane.
+    """
 
     shape: tuple[int, int]
     chunk: tuple[int, int]
     chunk_bytes: int
+    start: tuple[int, int] = (0, 0)
+
+    @property
+    def margin(self) -> tuple[int, int]:
+        """Pixels (y, x) of the first chunk that lie before the plane."""
+        return self.start[0] % self.chunk[0], self.start[1] % self.chunk[1]
 
     @property
     def least_step(self) -> int:
@@ -76,8 +89,8 @@ class ChunkedPlane:
 
     def cost(self, step: int) -> tuple[int, int]:
         """Chunks that every `step`-th pixel along y and x lies in, and their bytes."""
-        sides = zip(self.shape, self.chunk, strict=True)
-        count = math.prod(min(-(-size // step), -(-size // side)) for size, side in sides)
+        sides = zip(self.shape, self.chunk, self.margin, strict=True)
+        count = math.prod(min(-(-size // step), -(-(size + margin) // side)) for size, side, margin in sides)
         return count, count * self.chunk_bytes
 
     def step(self) -> int:
@@ -92,10 +105,10 @@ class ChunkedPlane:
     def parts(self, step: int) -> Iterator[tuple[range, range]]:
         """Rows and columns of the picture, part by part; no chunk lies in two parts."""
         most = max(1, min(MAX_PART_CHUNKS, MAX_PART_BYTES // max(1, self.chunk_bytes)))
-        (height, width), (side_y, side_x) = self.shape, self.chunk
-        across = min(most, -(-width // step), -(-width // side_x))
-        for rows in _groups(height, side_y, step, most // max(1, across)):
-            for columns in _groups(width, side_x, step, across):
+        (height, width), (side_y, side_x), (margin_y, margin_x) = self.shape, self.chunk, self.margin
+        across = min(most, -(-width // step), -(-(width + margin_x) // side_x))
+        for rows in _groups(height, side_y, step, most // max(1, across), margin_y):
+            for columns in _groups(width, side_x, step, across, margin_x):
                 yield rows, columns
 
     def read(
@@ -107,28 +120,46 @@ class ChunkedPlane:
 
         def parts() -> Iterator[int]:
             for rows, columns in self.parts(step):
-                y, x = _stored(rows, step, self.shape[0]), _stored(columns, step, self.shape[1])
+                y, x = (_stored(one, step, start) for one, start in zip((rows, columns), self.start, strict=True))
                 pixels[rows.start : rows.stop, columns.start : columns.stop] = read(y, x)
-                sides = zip((rows, columns), self.chunk, strict=True)
-                touched = ({one * step // side for one in part} for part, side in sides)
+                sides = zip((rows, columns), self.chunk, self.margin, strict=True)
+                touched = ({(margin + one * step) // side for one in part} for part, side, margin in sides)
                 yield math.prod(map(len, touched)) * self.chunk_bytes
 
-        return ThinnedPicture(pixels, (step, step), parts())
+        return ThinnedPicture(pixels, (step, step), parts(), self.start)
 
 
-def _groups(size: int, side: int, step: int, count: int) -> Iterator[range]:
-    """Numbers 0, 1, .. of every `step`-th item of `size`, in groups that take `count` chunks of `side` each."""
+def _groups(size: int, side: int, step: int, count: int, margin: int = 0) -> Iterator[range]:
+    """Numbers 0, 1, .. of every `step`-th item of `size`, in groups that take `count` chunks of `side` each.
+
+    margin: items of the first chunk that lie before the first one.
+    """
     end, unit, at = -(-size // step), max(side, step) * max(1, count), 0
-    for number in range(1, -(-size // unit) + 1):
-        stop = min(end, -(-number * unit // step))
+    for number in range(1, -(-(size + margin) // unit) + 1):
+        stop = min(end, -(-(number * unit - margin) // step))
         if stop > at:
             yield range(at, stop)
-        at = stop
+        at = max(at, stop)
 
 
-def _stored(numbers: range, step: int, size: int) -> slice:
-    """The stored items of numbers in the picture."""
-    return slice(numbers.start * step, min(size, (numbers.stop - 1) * step + 1), step)
+def _stored(numbers: range, step: int, start: int) -> slice:
+    """The stored items of numbers in the picture, whose first one is at `start`."""
+    return slice(start + numbers.start * step, start + (numbers.stop - 1) * step + 1, step)
+
+
+@dataclass(frozen=True, slots=True)
+class Crop:
+    """A part of a plane, in stored pixels: its first one (y, x), and its height and width."""
+
+    start: tuple[int, int]
+    size: tuple[int, int]
+
+    def within(self, shape: Sequence[int]) -> Crop:
+        """What a plane (y, x) has of it. Raises FrameNotFound if that is nothing."""
+        sides = [min(size, full - at) for at, size, full in zip(self.start, self.size, shape, strict=False)]
+        if min(sides) < 1:
+            raise FrameNotFound(f"a picture of {shape[0]} x {shape[1]} pixels has none at {self.start}")
+        return Crop(self.start, (sides[0], sides[1]))
 
 
 REFRESH_S = 0.2  # between looks at a growing dataset
@@ -201,23 +232,33 @@ class PictureSource:
             return sorted((name, one.st_ino, one.st_mtime_ns, one.st_size) for name, one in found)
         return []
 
-    def picture(self, place: FramePlace) -> ThinnedPicture:
-        """The pixels (Y, X) or (Y, X, 3), of a large plane some of them. Its parts read files; raises DatasetError."""
+    def picture(self, place: FramePlace, crop: Crop | None = None) -> ThinnedPicture:
+        """The pixels (Y, X) or (Y, X, 3), of a large plane or crop some of them.
+
+        Its parts read files; raises DatasetError, and FrameNotFound for a crop beside the plane.
+        """
         with self._served.lock:
-            array = small_array(self._dataset, {}, _OVERVIEW_SIDE)
-            factors = small_factors(self._dataset, _OVERVIEW_SIDE)
+            if crop is None:
+                array = small_array(self._dataset, {}, _OVERVIEW_SIDE)
+                factors = small_factors(self._dataset, _OVERVIEW_SIDE)
+            else:
+                array, factors = self._dataset.levels[0].as_array(), {Y: 1, X: 1}
         if not array.layout.pixels:
             raise UnsupportedFeature(f"{self._dataset.path}: a picture needs y and x as the last axes")
         outer, samples = _position(array, place), array.shape[len(array.values) + 2 :]
         plane = _chunked_plane(array, self._dataset)
+        if crop is not None:
+            crop = crop.within(plane.shape)
+            plane = replace(plane, shape=crop.size, start=crop.start)
         if is_by_rows := array.layout.is_stitched and plane.cost(plane.least_step)[1] > MAX_BYTES:
             width = plane.chunk[1]
-            plane = ChunkedPlane(plane.shape, (1, width), width * array.dtype.itemsize * math.prod(samples))
+            row_bytes = width * array.dtype.itemsize * math.prod(samples)
+            plane = replace(plane, chunk=(1, width), chunk_bytes=row_bytes)
 
         def read(y: slice, x: slice) -> NDArray[Any]:
             if not is_by_rows:
                 return np.asarray(array[(*outer, y, x)])
-            return np.stack([array[(*outer, row, x)] for row in range(plane.shape[0])[y]])
+            return np.stack([array[(*outer, row, x)] for row in range(y.start, y.stop, y.step)])
 
         drawn = plane.read(samples, array.dtype, read)
         return replace(drawn, steps=(factors[Y] * drawn.steps[0], factors[X] * drawn.steps[1]))
@@ -267,15 +308,18 @@ class FramePictures(PictureSource):
                 return row
         raise FrameNotFound(f"{self._reader.path}: no such frame among the newest {MAX_WALK}")
 
-    def picture(self, place: FramePlace) -> ThinnedPicture:
+    def picture(self, place: FramePlace, crop: Crop | None = None) -> ThinnedPicture:
         stored = self._stored(place)
-        if stored.payload_bytes <= _MAX_WHOLE_BYTES or not stored.is_plain:
-            return ThinnedPicture.of(self._reader.read_pixels(place.number))
         height, width, *samples = stored.shape
+        crop = None if crop is None else crop.within((height, width))
+        if stored.payload_bytes <= _MAX_WHOLE_BYTES or not stored.is_plain:
+            return ThinnedPicture.of(self._reader.read_pixels(place.number), crop)
         rows = ChunkedPlane((height, width), (1, width), stored.payload_bytes // height)
+        if crop is not None:
+            rows = replace(rows, shape=crop.size, start=crop.start)
 
         def read(y: slice, x: slice) -> NDArray[Any]:
-            numbers = range(height)[y]
+            numbers = range(y.start, y.stop, y.step)
             return np.stack([self._reader.read_rows(place.number, row, row + 1)[0, x] for row in numbers])
 
         return rows.read(samples, stored.pixel_type.numpy_dtype, read)

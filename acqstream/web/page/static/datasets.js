@@ -1,62 +1,108 @@
-// The list of datasets, each with a thumbnail, its result, and ways to open it elsewhere.
-import { copyText, element, setText } from "./texts.js";
+// The list of datasets: search, results, mirrors, and ways to open them elsewhere.
+import { copyText, element, setText, timeText } from "./texts.js";
 
 const THUMBNAIL = 160;
+const PAGE = 50; // datasets that are shown at a time
+const TYPING_MS = 250;
+const $ = (id) => document.getElementById(id);
 
 export class DatasetList {
   constructor(list, onLook) {
     this.list = list;
     this.onLook = onLook;
     this.shown = "";
+    this.newest = ""; // name of the dataset that changed last
+    this.offsets = [0]; // of this page and those before
+    this.next = null;
+    this.searched = "";
+    $("search").addEventListener("input", () => {
+      clearTimeout(this.timer);
+      this.timer = setTimeout(() => this.turn([0]), TYPING_MS);
+    });
+    $("search-form").addEventListener("submit", (event) => event.preventDefault());
+    $("older").addEventListener("click", () => this.turn([...this.offsets, this.next]));
+    $("newer").addEventListener("click", () => this.turn(this.offsets.slice(0, -1)));
+  }
+
+  turn(offsets) {
+    this.offsets = offsets;
+    this.update().catch(() => {}); // the server is away: the alarm says so
   }
 
   async update() {
-    const answer = await fetch("/api/datasets");
-    if (!answer.ok) return;
-    const { datasets } = await answer.json();
-    const content = JSON.stringify(datasets);
+    const search = $("search").value.trim();
+    const offset = this.offsets.at(-1);
+    const answer = await fetch(`/api/datasets?${new URLSearchParams({ search, offset, limit: PAGE })}`);
+    if (!answer.ok || search !== $("search").value.trim() || offset !== this.offsets.at(-1)) return; // typed on meanwhile
+    const content = await answer.text();
     if (content === this.shown) return;
     this.shown = content;
+    const { datasets, total, next } = JSON.parse(content);
+    if (!search && !offset) this.newest = datasets[0]?.name ?? "";
+    this.next = next;
     const open = new Set([...this.list.querySelectorAll("details[open]")].map((one) => one.dataset.name));
-    this.list.replaceChildren(...datasets.map((dataset) => this.entry(dataset, open.has(dataset.name))));
-    if (!datasets.length) this.list.append(element("li", { class: "quiet" }, "no dataset yet"));
+    this.list.replaceChildren(...[...grouped(datasets)].map(([title, members]) => this.group(title, members, open)));
+    setText($("dataset-count"), `${total.toLocaleString()} ${total === 1 ? "dataset" : "datasets"}${search ? ` with "${search}"` : ""}`);
+    $("newer").hidden = this.offsets.length < 2;
+    $("older").hidden = next === null;
   }
 
-  entry(dataset, isOpen) {
+  group(title, members, open) {
+    const items = element("ul", { class: "entries" }, ...members.map((dataset) => this.entry(dataset, open)));
+    return element("li", {}, element("h3", {}, title), items);
+  }
+
+  entry(dataset, open) {
     const url = `/api/datasets/${encodeURIComponent(dataset.name)}`;
     const image = element("img", { alt: "", loading: "lazy", width: 96, height: 96, src: `${url}/preview.jpg?max=${THUMBNAIL}` });
     image.addEventListener("error", () => image.classList.add("missing"));
     const look = element("button", { type: "button", class: "look", "aria-label": `look at ${dataset.name}` }, image);
     look.addEventListener("click", () => this.onLook(dataset.name));
     const receipt = dataset.receipt;
-    const verdict = element("p", { class: "verdict" }, receipt ? receipt.verdict : dataset.state || dataset.format);
+    const verdict = element("p", { class: "verdict" }, receipt ? receipt.verdict : dataset.state.toLowerCase() || dataset.format);
     verdict.dataset.is = receipt ? String(receipt.is_good) : "unknown";
-    const facts = receipt ? [receipt.stored, receipt.size, ...receipt.gaps.map((gap) => gap.text)].filter(Boolean).join(" · ") : "";
-    const changed = new Date(1000 * dataset.changed_s);
-    const text = element("div", {}, element("h3", {}, dataset.name), verdict, element("p", { class: "quiet" }, [facts, changed.toLocaleString()].filter(Boolean).join(" · ")), this.details(dataset, url, isOpen));
-    return element("li", {}, look, text);
+    const facts = receipt ? [receipt.stored, receipt.size, ...receipt.gaps.map((gap) => gap.text)] : [];
+    const mirrors = dataset.mirrors.map((name) => name.slice(dataset.name.length + 1)).join(", ");
+    const quiet = [...facts, timeText(dataset.changed_s), mirrors && `mirrors: ${mirrors}`].filter(Boolean).join(" · ");
+    const name = dataset.name.slice(dataset.name.lastIndexOf("/") + 1);
+    const more = [dataset.name, ...dataset.mirrors].map((one) => this.details(one, dataset, open));
+    return element("li", {}, look, element("div", {}, element("h4", {}, name), verdict, element("p", { class: "quiet" }, quiet), ...more));
   }
 
-  details(dataset, url, isOpen) {
+  // Ways to open a dataset, or a mirror of it; asked for when they are wanted.
+  details(name, dataset, open) {
     const lines = element("ul", { class: "lines" });
-    const details = element("details", { "data-name": dataset.name }, element("summary", {}, "open in ..."), lines);
-    details.addEventListener("toggle", () => details.open && !lines.children.length && this.fillLines(lines, url, dataset));
-    details.open = isOpen;
+    const title = name === dataset.name ? "open in ..." : `open mirror ${name.slice(dataset.name.length + 1)} in ...`;
+    const details = element("details", { "data-name": name }, element("summary", {}, title), lines);
+    details.addEventListener("toggle", () => details.open && !lines.children.length && this.fillLines(lines, name, dataset));
+    details.open = open.has(name);
     return details;
   }
 
-  async fillLines(lines, url, dataset) {
-    const answer = await fetch(url);
+  async fillLines(lines, name, dataset) {
+    const answer = await fetch(`/api/datasets/${encodeURIComponent(name)}`);
     const found = answer.ok ? (await answer.json()).lines : [];
-    if (dataset.receipt) found.push({ label: "check it", line: dataset.receipt.verify });
+    if (dataset.receipt && name === dataset.name) found.push({ label: "check it", line: dataset.receipt.verify });
     lines.replaceChildren(...found.map(line));
     if (!found.length) setText(lines, "no frame yet");
   }
 }
 
+// Folder (of a user) and day.
+function groupOf(dataset) {
+  const folder = dataset.name.slice(0, Math.max(0, dataset.name.lastIndexOf("/")));
+  return [folder, timeText(dataset.changed_s, "day")].filter(Boolean).join(" · ");
+}
+
+function grouped(datasets) {
+  const groups = new Map();
+  for (const one of datasets) groups.set(groupOf(one), [...(groups.get(groupOf(one)) ?? []), one]);
+  return groups;
+}
+
 function line({ label, href, line: text }) {
   if (href) return element("li", {}, element("a", { href, target: "_blank", rel: "noreferrer" }, label));
-  const button = element("button", { type: "button" }, "copy");
+  const button = element("button", { type: "button", "aria-label": `copy the line for ${label}` }, "copy");
   button.addEventListener("click", () => copyText(text, button));
   return element("li", {}, element("span", {}, label), element("code", {}, text), button);
 }

@@ -1,11 +1,12 @@
 // The live picture: the newest frame of the chosen channel and plane, or a frame of the past.
 import { drawComposite } from "./composite.js";
 import { element, setText } from "./texts.js";
+import { PictureView } from "./view.js";
 
 const PERIOD_MS = 250; // four pictures per second, of all channels together
 const MAX_COMPOSITE = 6; // channels in one picture
 const DESCRIBE_MS = 1000;
-const MAX_SIDE = 1024;
+const MAX_SIDE = 1024; // of a picture of the whole frame
 const SLIDER_AXES = ["z", "position", "time"];
 const FACTS = "Acqstream-Picture";
 const $ = (id) => document.getElementById(id);
@@ -13,7 +14,7 @@ const $ = (id) => document.getElementById(id);
 export class LivePicture {
   constructor() {
     this.name = ""; // folder of the dataset
-    this.isChosen = false; // by a person
+    this.isDefault = true; // neither a run that recorded, nor chosen by a person
     this.described = null;
     this.fixed = {}; // axis -> value
     this.isLive = true;
@@ -21,7 +22,9 @@ export class LivePicture {
     this.isComposite = false; // fixed.channel is the one whose contrast is shown then
     this.limits = {}; // black and white of channels, as a person chose them
     this.drawn = []; // what the picture is made of: name and facts of each channel
+    this.view = new PictureView();
     this.onDraw = () => {};
+    this.drawnQuery = ""; // of the pictures that are shown
     this.facts = null;
     this.run = null; // texts of the run, while it runs
     this.changes = 0;
@@ -33,20 +36,26 @@ export class LivePicture {
     this.loop();
   }
 
-  // Which dataset is shown: the one that was chosen, else the run that records.
+  // The first run that records is shown. It stays when it has ended, until a person chooses another one.
   follow(runs) {
-    const names = runs.map((run) => run.folder);
-    if (!this.isChosen && names.length && !names.includes(this.name)) this.show(names[0]);
+    if (this.isDefault && runs.length) this.show(runs[0].folder);
+    const before = this.run;
     this.run = runs.find((run) => run.folder === this.name) ?? null;
+    if (before && !this.run) this.describedMs = 0; // its receipt
     if (this.run) {
       setText($("live-age"), this.isLive ? this.run.since_frame : "held");
       $("live-age").dataset.is = String(this.run.is_stale);
-    } else setText($("live-age"), this.name ? "not recording" : "");
+    } else {
+      setText($("live-age"), this.name ? "not recording" : "");
+      $("live-age").dataset.is = "false";
+    }
   }
 
-  show(name, isChosen = false) {
+  show(name, isDefault = false) {
+    if (!name) return;
     this.name = name;
-    this.isChosen = isChosen;
+    this.isDefault = isDefault;
+    this.run = null;
     this.described = null;
     this.fixed = {};
     this.isPlaneChosen = false;
@@ -56,7 +65,9 @@ export class LivePicture {
     this.limits = {};
     this.facts = null;
     this.describedMs = 0;
+    this.drawnQuery = "";
     this.changes += 1;
+    this.view.reset();
     $("live").hidden = false;
     setText($("live-name"), name);
     this.showControls();
@@ -67,7 +78,7 @@ export class LivePicture {
       const begin = performance.now();
       if (this.name && !document.hidden) {
         try {
-          if (begin - (this.describedMs ?? 0) > DESCRIBE_MS && (this.run || !this.described)) await this.describe();
+          if (begin - (this.describedMs ?? 0) > DESCRIBE_MS && (this.run || !this.describedMs || !this.described)) await this.describe();
           await this.draw();
         } catch {
           // the server is away: the numbers say so
@@ -98,7 +109,7 @@ export class LivePicture {
   }
 
   query(channel) {
-    const query = new URLSearchParams({ max: MAX_SIDE });
+    const query = new URLSearchParams(this.view.crop() ?? { max: MAX_SIDE });
     for (const [axis, value] of Object.entries(this.fixed)) query.set(axis, axis === "channel" ? channel : value);
     const limits = this.limits[channel ?? ""];
     if (this.isAuto) query.set("auto", 1);
@@ -112,17 +123,21 @@ export class LivePicture {
   async draw() {
     if (!this.described) return;
     const changes = this.changes;
-    const pictures = await Promise.all(this.shownChannels().map((channel) => this.load(channel)));
+    const queries = this.shownChannels().map((channel) => this.query(channel));
+    const asked = queries.join();
+    if (!this.run && asked === this.drawnQuery) return; // a run that has ended does not change
+    const pictures = await Promise.all(this.shownChannels().map((channel, place) => this.load(channel, queries[place])));
     const loaded = pictures.filter((one) => one.image);
+    if (loaded.length === pictures.length && changes === this.changes) this.drawnQuery = asked;
     if (changes === this.changes) this.showPictures(loaded, pictures); // else another frame was chosen meanwhile
     for (const one of loaded) one.image.close();
   }
 
-  async load(channel) {
+  async load(channel, query) {
     const place = this.values("channel").indexOf(channel);
     const name = place < 0 ? "" : this.channelName(place);
     const color = this.isComposite ? this.channelColor(place) : "";
-    const answer = await fetch(`/api/datasets/${encodeURIComponent(this.name)}/preview.jpg?${this.query(channel)}`);
+    const answer = await fetch(`/api/datasets/${encodeURIComponent(this.name)}/preview.jpg?${query}`);
     if (!answer.ok) return { channel, name, status: answer.status };
     const facts = JSON.parse(answer.headers.get(FACTS));
     return { channel, name, color, facts, image: await createImageBitmap(await answer.blob()) };
@@ -139,6 +154,7 @@ export class LivePicture {
     this.drawn = loaded.map(({ channel, name, facts }) => ({ channel, name, facts }));
     this.missing = pictures.filter((one) => !one.image).map((one) => one.name);
     this.showFacts(facts);
+    this.view.place(facts, this.described);
     this.onDraw();
   }
 
@@ -342,7 +358,7 @@ export class LivePicture {
     else if (event.key === "0" && this.values("channel").length > 1) this.setComposite();
     else if (/^[1-9]$/.test(event.key) && this.values("channel").length >= Number(event.key)) {
       this.choose("channel", this.values("channel")[Number(event.key) - 1]);
-    } else return false;
+    } else return this.view.key(event);
     return true;
   }
 }

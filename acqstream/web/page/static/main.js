@@ -5,7 +5,8 @@ import { LivePicture } from "./live.js";
 import { showNotes, takeNotes } from "./notes.js";
 import { PixelValue } from "./pixel.js";
 import { drawPlots } from "./plots.js";
-import { copyText, fill, setText } from "./texts.js";
+import { RunStrip } from "./strip.js";
+import { copyText, fill, fillList, setText, timeText } from "./texts.js";
 
 const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 const SLOW_MS = 10000; // between looks at the last hour and the list of datasets
@@ -14,18 +15,32 @@ const PARTS = ["header", "#alarm", "#idle", "#runs", "#ended", "footer", "title"
 
 const live = new LivePicture();
 const pixel = new PixelValue(live);
+const strip = new RunStrip(live);
 const datasets = new DatasetList($("dataset-list"), (name) => {
-  live.show(name, true);
+  live.show(name);
   $("live").scrollIntoView({ block: "nearest" });
 });
 let runs = "";
+let last = { runs: [], ended: [] };
 
 function showTexts(texts) {
+  last = texts;
+  for (const run of texts.runs) run.sentence = [run.safe_text, run.ends_at && `ends ${timeText(run.ends_at)}`, run.to_come_text].filter(Boolean).join(" · ");
   for (const part of PARTS) fill(document.querySelector(part), texts);
   live.follow(texts.runs);
+  if (!live.name && !texts.runs.length) live.show(texts.ended[0]?.folder ?? datasets.newest, true);
+  showReceipt();
+  strip.follow(texts);
   const now = [...texts.runs, ...texts.ended].map((run) => run.id + (run.status ?? "")).join();
   if (now !== runs) slowUpdate(); // a run began or ended
   runs = now;
+}
+
+// The receipt of what is shown stays, also when the server lists the run as ended no more.
+function showReceipt() {
+  const isListed = [...last.runs, ...last.ended].some((run) => run.folder === live.name);
+  const receipt = isListed ? null : live.described?.receipt;
+  fillList($("receipt"), receipt ? [{ name: live.name, ...receipt }] : []);
 }
 
 function showConnection(isGood, silenceMs = 0) {
@@ -51,8 +66,8 @@ async function slowUpdate() {
 }
 
 document.addEventListener("keydown", (event) => {
-  if (event.target.closest("form")) return;
-  const isTyping = event.target.closest("input, button, summary, a, select, textarea");
+  if (!event.key || event.target.closest("select, textarea, input:not([type=range])")) return;
+  const isTyping = event.target.closest("input, button, summary, a");
   const isOwnKey = isTyping && (event.key === " " || event.key.startsWith("Arrow") || event.key.startsWith("Page"));
   if (event.ctrlKey || event.metaKey || event.altKey || isOwnKey || $("live").hidden) return;
   if (event.shiftKey && event.key in ARROWS) {
@@ -60,7 +75,7 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
     return;
   }
-  if (live.key(event)) event.preventDefault();
+  if (event.key.toLowerCase() === "n" ? strip.next() : live.key(event)) event.preventDefault();
 });
 for (const button of document.querySelectorAll("[data-copy]")) {
   button.addEventListener("click", () => copyText($(button.dataset.copy).textContent, button));

@@ -8,33 +8,32 @@ const $ = (id) => document.getElementById(id);
 export class PixelValue {
   constructor(live) {
     this.live = live;
-    this.at = null; // place in the picture, as fractions of its height and width
+    this.view = live.view;
+    this.at = null; // stored pixel (y, x), with fractions
     this.shown = { key: "", place: "" }; // the question that `text` answers
     this.text = "";
     this.isWanted = false;
     this.isAsking = false;
-    const canvas = $("picture");
-    for (const kind of ["pointerdown", "pointermove"]) canvas.addEventListener(kind, (event) => this.point(event));
-    canvas.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && this.clear()); // a finger leaves its reading
+    for (const kind of ["pointerdown", "pointermove"]) $("stage").addEventListener(kind, (event) => this.point(event));
+    $("stage").addEventListener("pointerleave", (event) => event.pointerType === "mouse" && this.clear()); // a finger leaves its reading
     live.onDraw = () => this.update();
+    this.view.onChange = () => this.show(this.question());
   }
 
   point(event) {
-    const box = this.pictureBox();
-    const y = (event.clientY - box.top) / box.height;
-    const x = (event.clientX - box.left) / box.width;
-    if (!(y >= 0 && y < 1 && x >= 0 && x < 1)) return this.clear(); // beside a picture that does not fill its element
-    this.at = { y, x };
+    const at = this.view.toStored(event.clientY, event.clientX);
+    if (!this.view.shape?.every((side, axis) => at[axis] >= 0 && at[axis] < side)) return this.clear(); // beside the picture
+    this.at = at;
     this.update();
   }
 
-  // By keys: one pixel of the picture; the first one goes to its middle.
-  move(dy, dx) {
-    const canvas = $("picture");
-    const moved = (share, by, count) => Math.min(count - 1, Math.max(0, Math.floor(share * count) + by));
-    const [y, x] = this.at ? [this.at.y, this.at.x] : [0.5, 0.5];
-    const [row, column] = this.at ? [moved(y, dy, canvas.height), moved(x, dx, canvas.width)] : [Math.floor(canvas.height / 2), Math.floor(canvas.width / 2)];
-    this.at = { y: (row + 0.5) / canvas.height, x: (column + 0.5) / canvas.width };
+  // By keys: one pixel of the picture; the first one goes to the middle of what is seen.
+  move(...by) {
+    const { centre, placed, shape } = this.view;
+    if (!shape) return;
+    const moved = (axis) => (Math.floor(this.at[axis] / placed.steps[axis]) + by[axis] + 0.5) * placed.steps[axis];
+    this.at = (this.at ? [moved(0), moved(1)] : centre).map((one, axis) => Math.min(shape[axis] - 0.5, Math.max(0, one)));
+    this.view.reveal(this.at);
     this.update();
   }
 
@@ -43,23 +42,11 @@ export class PixelValue {
     this.update();
   }
 
-  // The part of the element that the picture covers: it keeps its proportions.
-  pictureBox() {
-    const canvas = $("picture");
-    const box = canvas.getBoundingClientRect();
-    const scale = Math.min(box.width / canvas.width, box.height / canvas.height);
-    const [width, height] = [scale * canvas.width, scale * canvas.height];
-    return { left: box.left + (box.width - width) / 2, top: box.top + (box.height - height) / 2, width, height };
-  }
-
   // The stored pixel and the frames that are asked for; null without a point.
   question() {
     const { drawn, described } = this.live;
     if (!this.at || !drawn.length || !described) return null;
-    const { steps } = drawn[0].facts;
-    const canvas = $("picture");
-    const y = Math.min(described.shape[0] - 1, Math.floor(this.at.y * canvas.height * steps[0]));
-    const x = Math.min(described.shape[1] - 1, Math.floor(this.at.x * canvas.width * steps[1]));
+    const [y, x] = this.at.map((one, axis) => Math.min(described.shape[axis] - 1, Math.floor(one)));
     const query = new URLSearchParams({ y, x });
     for (const one of drawn) query.append("frame", JSON.stringify(one.facts.axes));
     const names = drawn.length > 1 ? drawn.map((one) => one.name) : [""];
@@ -107,10 +94,10 @@ export class PixelValue {
     const mark = $("pointer-mark");
     mark.hidden = !question;
     if (!question) return setText($("pixel"), "");
-    const box = this.pictureBox();
     const stage = mark.parentElement.getBoundingClientRect();
-    mark.style.left = `${box.left - stage.left + this.at.x * box.width}px`;
-    mark.style.top = `${box.top - stage.top + this.at.y * box.height}px`;
+    const [top, left] = this.view.toPage(this.at);
+    mark.style.left = `${left - stage.left}px`;
+    mark.style.top = `${top - stage.top}px`;
     const { y, x, place } = question;
     const position = `y ${y.toLocaleString("en")}, x ${x.toLocaleString("en")}`;
     const size = this.live.described.pixel_um;

@@ -7,16 +7,26 @@ export function fill(element, texts) {
   if (data.share !== undefined) element.value = texts[data.share];
   if (data.word !== undefined) element.dataset.is = String(texts[data.word]);
   if (data.text !== undefined) setText(element, texts[data.text]);
+  if (data.time !== undefined) setText(element, timeText(texts[data.time]));
   if (data.list !== undefined) fillList(element, texts[data.list]);
   else for (const child of element.children) fill(child, texts);
 }
 
 export function setText(element, value) {
-  const text = String(value);
+  const text = typeof value === "number" ? value.toLocaleString("en") : String(value);
   if (element.textContent !== text) element.textContent = text; // selected text stays selected
 }
 
-function fillList(list, items) {
+// A time (ISO 8601, or seconds since 1970) in the zone and the format of the reader; the clock alone if it is of today.
+export function timeText(time, kind = "time") {
+  const date = new Date(typeof time === "number" ? 1000 * time : time);
+  if (Number.isNaN(date.getTime())) return "";
+  if (kind === "day") return date.toLocaleDateString([], { dateStyle: "full" });
+  const isToday = date.toDateString() === new Date().toDateString();
+  return date.toLocaleString([], isToday ? { timeStyle: "short" } : { dateStyle: "medium", timeStyle: "short" });
+}
+
+export function fillList(list, items) {
   const template = document.getElementById(list.dataset.item);
   while (list.children.length > items.length) list.lastElementChild.remove();
   while (list.children.length < items.length) list.append(template.content.firstElementChild.cloneNode(true));

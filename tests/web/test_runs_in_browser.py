@@ -1,0 +1,182 @@
+"""Runs on the page in a real browser: what stays when one ends, several at a time, the sentence, night."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import acqstream
+from tests.live.daemon_process import DaemonProcess
+from tests.log.make_frames import frame_of, write_log
+from tests.waiting import until
+from tests.web.browser import BrowserPage, needs_browser
+from tests.web.test_page_in_browser import frame_of_squares, shown_number
+from tests.web.web_process import Site, web_process, web_thread
+
+pytestmark = [needs_browser, pytest.mark.oracle]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
+    with DaemonProcess(tmp_path / "data") as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def site(daemon: DaemonProcess) -> Iterator[Site]:
+    with web_process(daemon.data, "--endpoint", daemon.endpoint) as site:
+        yield site
+
+
+@pytest.fixture
+def page(site: Site, tmp_path: Path) -> Iterator[BrowserPage]:
+    with BrowserPage(tmp_path) as page:
+        page.open(f"{site.url}/")
+        yield page
+    assert all(url.startswith((f"{site.url}/", "about:", "chrome:", "data:")) for url in page.requests), page.requests
+    assert [one for one in page.errors if "404" not in one] == []
+
+
+def strip_names(page: BrowserPage) -> list[str]:
+    found: list[str] = page.value("[...document.querySelectorAll('#strip b')].map((one) => one.textContent)")
+    return [] if page.value("document.getElementById('strip').hidden") else found
+
+
+def test_the_last_picture_and_the_receipt_stay(daemon: DaemonProcess, page: BrowserPage) -> None:
+    """Also while the next run records, which is one key away."""
+    with acqstream.create("first", endpoint=daemon.endpoint) as run:
+        run.put(frame_of_squares(11), time=0)
+        until(lambda: shown_number(page) == 11, "the run is shown")
+    until(lambda: "complete" in page.text("#ended"), "it has ended")
+    with acqstream.create("second", endpoint=daemon.endpoint) as run:
+        run.put(frame_of_squares(22), time=0)
+        until(lambda: page.text("#next-run") == "next run: second", "the next one is offered")
+        assert (page.text("#live-name"), shown_number(page)) == ("first", 11)
+        assert page.text("#live-age") == "not recording"
+        assert "1 frame stored" in page.text(".column")
+        page.press("n")
+        until(lambda: shown_number(page) == 22, "one key shows it")
+        assert page.value("document.getElementById('next-run').hidden")
+
+
+def test_a_page_without_a_run_shows_the_latest_dataset(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    write_log(tmp_path / "data" / "old", [frame_of(0, (96, 128), axes={"time": 0})])
+    with (
+        DaemonProcess(tmp_path / "data") as daemon,
+        web_process(daemon.data, "--endpoint", daemon.endpoint) as site,
+        BrowserPage(tmp_path) as page,
+    ):
+        page.open(f"{site.url}/")
+        until(lambda: page.text("#live-name") == "old", "the dataset is shown")
+        until(lambda: "1 frame stored" in page.text("#receipt"), "so is its receipt")
+        with acqstream.create("new", endpoint=daemon.endpoint) as run:
+            run.put(frame_of_squares(5), time=0)
+            until(lambda: shown_number(page) == 5, "a run that begins is shown instead")
+
+
+def test_several_runs_have_a_strip(daemon: DaemonProcess, page: BrowserPage) -> None:
+    runs = [acqstream.create(f"camera{number}", endpoint=daemon.endpoint) for number in range(3)]
+    for number, run in enumerate(runs):
+        run.put(frame_of_squares(100 + number), time=0)
+    until(lambda: len(strip_names(page)) == 3, "each run has a small picture")
+    drawn = "[...document.querySelectorAll('#strip canvas')].every((one) => one.width === 128)"
+    until(lambda: page.value(drawn), "they are drawn")
+    names = strip_names(page)
+    for name in (names[1], names[2], names[0]):
+        page.press("n")
+        until(lambda name=name: page.text("#live-name") == name, "the key goes round")  # type: ignore[misc]
+    page.value("document.querySelectorAll('#strip button')[2].click()")
+    until(lambda: page.text("#live-name") == names[2], "a click chooses one")
+    for run in runs:
+        run.close()
+    until(lambda: page.value("document.getElementById('strip').hidden"), "one picture is left: no strip")
+    assert page.text("#live-name") == names[2]
+
+
+def test_a_run_has_a_sentence_and_a_bar_of_planned_frames(daemon: DaemonProcess, page: BrowserPage) -> None:
+    with acqstream.create("cells", endpoint=daemon.endpoint, expect=8) as run:
+        run.put(frame_of_squares(1), time=0)
+        run.put(frame_of_squares(2), time=1)
+        run.skip(reason="shutter")
+        until(lambda: "safe" in page.text(".sentence"), "the sentence is shown")
+        until(lambda: page.value("document.querySelector('.run progress').value") == 0.375, "three of eight are done")
+        assert "8 frames planned" in page.text(".run")
+        until(lambda: "1 frame skipped" in page.text(".skipped"), "the skipped one is named")
+
+
+def test_times_are_local_and_in_the_format_of_the_reader(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    with web_thread(tmp_path / "data", endpoint="tcp://127.0.0.1:9") as site, BrowserPage(tmp_path) as page:
+        page.command("Emulation.setTimezoneOverride", timezoneId="Asia/Tokyo")
+        page.command("Emulation.setLocaleOverride", locale="de-DE")
+        page.open(f"{site.url}/")
+        shown = page.value("import('/page/texts.js').then((m) => m.timeText('2025-03-01T18:40:12+00:00'))")
+        assert shown == "02.03.2025, 03:40"
+        now = page.value("import('/page/texts.js').then((m) => m.timeText(new Date(2026, 1, 1, 9, 5) / 1000))")
+        assert now == "01.02.2026, 09:05"
+        clock = "const d = new Date(); d.setHours(9, 5); return m.timeText(d.toISOString())"
+        assert page.value(f"import('/page/texts.js').then((m) => {{ {clock}; }})") == "09:05"
+        assert page.value("import('/page/texts.js').then((m) => m.timeText('no time'))") == ""
+
+
+def pixels(page: BrowserPage, path: Path) -> np.ndarray:
+    page.screenshot(path)
+    with Image.open(io.BytesIO(path.read_bytes())) as image:
+        return np.asarray(image.convert("RGB")).reshape(-1, 3).astype(int)
+
+
+def test_night_has_no_white(daemon: DaemonProcess, page: BrowserPage, tmp_path: Path) -> None:
+    """Everything is red to amber, pictures and controls included, and stays so when the page is loaded again."""
+    runs = [acqstream.create(name, endpoint=daemon.endpoint) for name in ("one", "two")]
+    for run in runs:
+        for channel in ("DAPI", "GFP"):
+            run.put(frame_of_squares(0b111111000111), time=0, channel=channel)
+    until(lambda: len(strip_names(page)) == 2 and shown_number(page), "two runs are shown")
+    until(lambda: page.value("document.querySelector('.look img')?.naturalWidth > 1"), "and the list")
+    assert pixels(page, tmp_path / "day.png").min(1).max() > 200, "white by day"
+    page.press("d")
+    for _ in range(2):
+        for place in ("'live'", "'datasets'"):
+            page.value(f"document.getElementById({place}).scrollIntoView()")
+            shot = pixels(page, tmp_path / "night.png")
+            assert shot[:, 2].max() <= 90, "hardly any blue"
+            assert (shot[:, 1] <= 0.75 * shot[:, 0] + 8).all(), "red is the strongest"
+            assert shot[:, 0].max() > 150
+        page.command("Page.reload")
+        until(lambda: page.value("document.readyState") == "complete" and shown_number(page), "loaded again")
+    bright = pixels(page, tmp_path / "night.png").sum()
+    page.press("b")
+    assert page.value("document.getElementById('brightness').value") == "70"
+    assert pixels(page, tmp_path / "dark.png").sum() < 0.8 * bright
+    page.press("d")
+    assert page.value("document.documentElement.dataset.theme") == "day"
+    for run in runs:
+        run.close()
+
+
+def test_nothing_moves_or_blinks(page: BrowserPage) -> None:
+    assert page.value("document.getAnimations().length") == 0
+    sheets = page.value("[...document.styleSheets].flatMap((s) => [...s.cssRules]).map((r) => r.cssText).join()")
+    assert "@keyframes" not in sheets
+    assert "prefers-reduced-motion" in sheets
+
+
+def test_night_without_a_place_to_remember_it(site: Site, tmp_path: Path) -> None:
+    """A browser may deny storage: the choice holds for the visit."""
+    (tmp_path / "denied").mkdir()
+    with BrowserPage(tmp_path / "denied") as page:
+        denied = "Object.defineProperty(window, 'localStorage', { get() { throw new Error('denied'); } })"
+        page.command("Page.addScriptToEvaluateOnNewDocument", source=denied)
+        page.open(f"{site.url}/")
+        page.press("d")
+        assert page.value("document.documentElement.dataset.theme") == "night"
+        assert page.value("document.getElementById('theme').getAttribute('aria-pressed')") == "true"
+        page.press("b")
+        assert page.value("document.getElementById('brightness').value") == "70"
+        assert page.errors == []
