@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -36,8 +35,8 @@ from acqstream.client.plain_values import (
     plain_metadata,
     sendable_reason,
 )
-from acqstream.client.run_inquiries import StoredFrames, add_note, wait_for_mirrors
-from acqstream.client.run_state import Progress, RunState
+from acqstream.client.run_inquiries import StoredFrames, add_note, state_text, state_word, wait_for_mirrors
+from acqstream.client.run_state import Progress
 from acqstream.errors import (
     AcqStreamError,
     AcquisitionFailed,
@@ -48,16 +47,14 @@ from acqstream.errors import (
 from acqstream.model.frame_header import MAX_NUMBER
 from acqstream.model.metadata import MAX_SUMMARY_BYTES
 from acqstream.model.receipt import Receipt, html_of
-from acqstream.model.run_summary import run_summary
 from acqstream.model.status import WarningCode
-from acqstream.model.units import count_text, duration_text
+from acqstream.model.units import count_text
 from acqstream.model.view_spec import MirrorResult
 from acqstream.protocol.requests import CLOSE_STATUSES
 from acqstream.storage.platform.capabilities import can_fork
 
 EXIT_PATIENCE_S = 5.0
 EXIT_REASON = "interpreter exit"
-SILENCE_S = 3.0  # without a word of the daemon, which sends a status each second, before its numbers are old
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +75,7 @@ class Run:
         self._closing = RunClosing(connection, self._buffer)
         self.stored = StoredFrames(connection, micromanager)
         self._micromanager = micromanager
-        self.name = connection.state.settings.name
-        self.path = ""
+        self.name, self.path = connection.state.settings.name, ""
         self.daemon_log = connection.state.settings.log
         self.mirrors: tuple[MirrorResult, ...] = ()  # how they ended, after `wait_for_mirrors`
 
@@ -125,9 +121,8 @@ class Run:
     @property
     def transport(self) -> str:
         """The way of frames to the daemon now: "shm" (shared memory), "ipc" or "tcp"."""
-        if not self._connection.opener.transport_why:
-            return "shm"
-        return self._connection.opener.endpoint.partition(":")[0]
+        opener = self._connection.opener
+        return opener.endpoint.partition(":")[0] if opener.transport_why else "shm"
 
     @property
     def transport_why(self) -> str:
@@ -344,12 +339,12 @@ class Run:
         return self.mirrors
 
     def __repr__(self) -> str:
-        cursors, state = self._state.cursors, _state_word(self._state)
+        cursors, state = self._state.cursors, state_word(self._state)
         return f"<Run {self.name!r}, {count_text(self.next, 'frame')} put, {cursors.published} published, {state}>"
 
     def __str__(self) -> str:
         """The sentence of this run now, with its alarm if it has one; its receipt after the end."""
-        return f"{self.name}: {_text(self._state, self.receipt)}"
+        return f"{self.name}: {state_text(self._state, self.receipt)}"
 
     def _repr_html_(self) -> str:
         return html_of(str(self), self.path, self._state.dataset_id)
@@ -362,33 +357,8 @@ class Run:
     ) -> None:
         if error is None:
             self.close()
-            return
-        try:
-            self.close("error", reason=end_reason(error))
-        except AcqStreamError as close_error:
-            if close_error is not error:
-                error.add_note(f"closing the run {self.name!r} failed too: {close_error}")
-
-
-def _state_word(session: RunState) -> str:
-    """Without its lock, as a debugger may ask while another thread has it."""
-    if session.failure is not None:
-        return f"failed: {type(session.failure).__name__}"
-    if session.receipt is not None:
-        return session.receipt.status
-    return "ended" if session.ended else "running"
-
-
-def _text(session: RunState, receipt: Receipt | None) -> str:
-    """What a run means now; as above."""
-    if session.failure is not None or receipt is not None:
-        return str(receipt) if session.failure is None else f"failed: {session.failure}"
-    words = run_summary(replace(session.report.status, sent=session.outbox.next))
-    lines = [words.sentence(datetime.now().astimezone()), words.skipped_text]
-    if (silence_s := time.monotonic() - session.contact.heard_at) >= SILENCE_S:
-        lines.append(f"no word from the daemon for {duration_text(silence_s)}: these numbers are old")
-    lines.append(f"{words.alarm.text}: {words.alarm.action}" if words.alarm.text else "")
-    return "\n".join(filter(None, lines))
+        else:
+            self._closing.leave(error)
 
 
 def _numbered(error: AcqStreamError, number: int) -> AcqStreamError:
@@ -423,6 +393,15 @@ class RunClosing:
             self._state.request_close(status, reason)
             raise self._state.failure or ConfigError("on_error must not wait for the end of its own run")
         return self._close(status, reason, lambda: self._buffer.wait_for_end(status))
+
+    def leave(self, error: BaseException) -> None:
+        """Close as an error, for an exception that goes on; it gets a note where that fails."""
+        try:
+            self._buffer.check_closer()
+            self.close("error", end_reason(error))
+        except AcqStreamError as close_error:
+            if close_error is not error:
+                error.add_note(f"closing the run {self.name!r} failed too: {close_error}")
 
     def end_at_exit(self, timeout_s: float) -> None:
         """Close as an error within timeout_s, at interpreter exit."""

@@ -1,4 +1,4 @@
-"""What a run asks of its daemon: axes of frames that it need not acquire again, states of mirrors, to keep a note."""
+"""What a run asks of its daemon, as states of mirrors and to keep a note, and in which words it says how it stands."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import uuid
 from array import array
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from acqstream.client.connection import Connection
 from acqstream.client.link import Link, no_daemon
 from acqstream.client.plain_values import Changes, MicroManagerAxes, plain_axes, plain_note
+from acqstream.client.run_state import RunState
 from acqstream.errors import (
     AcqStreamError,
     AcquisitionFailed,
@@ -28,12 +30,16 @@ from acqstream.errors import (
     WaitTimeout,
 )
 from acqstream.model.axes import Axes, AxisValue, axes_json
+from acqstream.model.receipt import Receipt
+from acqstream.model.run_summary import run_summary
+from acqstream.model.units import duration_text
 from acqstream.model.view_spec import MirrorResult
 from acqstream.protocol.frame_batch import encode_request
 from acqstream.protocol.replies import Error, MirrorsReply, StoredPage
 
 POLL_S, MAX_POLL_S = 0.05, 1.0
 FIRST_CONTACT_S = 0.25  # for a connection; doubled each time, as a refused one is not tried again
+SILENCE_S = 3.0  # without a word of the daemon, which sends a status each second, before its numbers are old
 ANSWER_S = 3.0  # a daemon that is silent for this time is contacted again
 _PASSING_CODES = frozenset({"shutting_down", "internal"})
 
@@ -210,3 +216,24 @@ class _MirrorWait:
     def _unavailable(self) -> AcqStreamError:
         error = no_daemon(self.endpoint)
         return DaemonUnavailable(f"{error}; the mirrors of {self._name} had not ended")
+
+
+def state_word(session: RunState) -> str:
+    """How a run stands, in a word; without its lock, as a debugger may ask while another thread has it."""
+    if session.failure is not None:
+        return f"failed: {type(session.failure).__name__}"
+    if session.receipt is not None:
+        return session.receipt.status
+    return "ended" if session.ended else "running"
+
+
+def state_text(session: RunState, receipt: Receipt | None) -> str:
+    """What a run means now, its receipt after the end; as above."""
+    if session.failure is not None or receipt is not None:
+        return str(receipt) if session.failure is None else f"failed: {session.failure}"
+    words = run_summary(replace(session.report.status, sent=session.outbox.next))
+    lines = [words.sentence(datetime.now().astimezone()), words.skipped_text]
+    if (silence_s := time.monotonic() - session.contact.heard_at) >= SILENCE_S:
+        lines.append(f"no word from the daemon for {duration_text(silence_s)}: these numbers are old")
+    lines.append(f"{words.alarm.text}: {words.alarm.action}" if words.alarm.text else "")
+    return "\n".join(filter(None, lines))

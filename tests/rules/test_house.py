@@ -18,7 +18,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "arrays": (9, 1544),
     "bench": (10, 2481),
     "cli": (24, 3166),
-    "client": (20, 5466),
+    "client": (20, 5472),
     "client/pycromanager": (4, 667),
     "client/pymmcore": (7, 1472),
     "codecs": (8, 670),
