@@ -82,7 +82,7 @@ def ls(
 
 def print_runs(top: Path, runs: Sequence[ListedRun], *, as_json: bool) -> None:
     """Runs below `top` as text of two lines each, or as one JSON document."""
-    from acqstream.dataset.run_files import interrupted_in
+    from acqstream.dataset.run_transfer import interrupted_in
 
     runs = [_looked_at(top, run) for run in runs]
     if as_json:
@@ -195,7 +195,7 @@ def mv(source: _Run, target: _To) -> None:
 
     To another disk it is copied, compared, and then removed. A killed command is finished by the same command.
     """
-    from acqstream.dataset.run_files import move_run
+    from acqstream.dataset.run_transfer import move_run
 
     source, target = _places(source, target)
     with _progress(source) as on_bytes:
@@ -208,7 +208,7 @@ def cp(source: _Run, target: _To) -> None:
 
     The copy appears when it is complete and forced to the disk. A killed command is finished by the same command.
     """
-    from acqstream.dataset.run_files import copy_run
+    from acqstream.dataset.run_transfer import copy_run
 
     source, target = _places(source, target)
     with _progress(source) as on_bytes:
@@ -227,23 +227,26 @@ def rm(
 
     A dataset with frames goes only if --copy names one that has the same files, or with --force.
     """
-    from acqstream.dataset.run_files import RunFiles, remove_run, same_frames, was_interrupted
+    from acqstream.dataset.run_files import RunFiles
+    from acqstream.dataset.run_transfer import finish_removal, remove_run
 
     path = _typed(path)
-    if not was_interrupted(path):
-        run = RunFiles(path)
-        is_other = copy is not None and copy.exists() and not os.path.samefile(copy, path)
-        if copy is not None and not (is_other and same_frames(path, copy)):
-            raise DatasetError(f"{copy} is no copy of {path}: a file is missing or different; nothing was removed")
-        if run.is_only_copy and copy is None and not force:
-            text = f"{path} may be the only copy: name another one with --copy, or remove it with --force"
-            raise DatasetError(f"{text}; `acqstream cp` makes one")
-        parts = f" with {', '.join(run.parts)}" if run.parts else ""
-        if not yes and not typer.confirm(f"Remove {path}{parts}, {size_text(run.size_bytes)}?"):
-            raise typer.Exit(1)
-        for place in run.mirrors_elsewhere():
-            print(f"its mirror at {place} stays")
-    remove_run(path, is_forced=force)
+    copy = None if copy is None else _typed(copy).absolute()
+    if finish_removal(path):
+        print(f"removed {path}: an earlier command had begun it")
+        return
+    run = RunFiles(path)
+    if copy is not None and (not copy.exists() or os.path.samefile(copy, path)):
+        raise DatasetError(f"{copy} is no copy of {path}: expected another folder; nothing was removed")
+    if run.is_only_copy and copy is None and not force:
+        text = f"{path} may be the only copy: name another one with --copy, or remove it with --force"
+        raise DatasetError(f"{text}; `acqstream cp` makes one")
+    parts = f" with {', '.join(run.parts)}" if run.parts else ""
+    if not yes and not typer.confirm(f"Remove {path}{parts}, {size_text(run.size_bytes)}?"):
+        raise typer.Exit(1)
+    for place in run.mirrors_elsewhere():
+        print(f"its mirror at {place} stays")
+    remove_run(path, copy=copy, is_forced=force)
     print(f"removed {path}")
 
 
@@ -256,7 +259,7 @@ def _places(source: Path, target: Path) -> tuple[Path, Path]:
     from acqstream.formats.ndtiff.folders import is_run
 
     source, target = _typed(source), _typed(target)
-    is_into = target.is_dir() and not is_run(target)
+    is_into = target.is_dir() and not is_run(target) and not target.with_name(f"{target.name}.view").exists()
     return source, target / source.absolute().name if is_into else target
 
 

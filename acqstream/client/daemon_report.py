@@ -202,10 +202,10 @@ class DaemonReport:
         return warning
 
     def add_refused_note(self, note: RunNote | None, reason: str) -> RunWarning | None:
-        """Keep a warning of a note that is not stored; None without a note."""
+        """Keep a warning of a note that the daemon refused or did not confirm; None without a note."""
         if note is None:
             return None
-        text = f"the note {note.content[:_SHOWN_CHARACTERS]!r} is not stored: {reason}"
+        text = f"the note {note.content[:_SHOWN_CHARACTERS]!r} was not confirmed: {reason}"
         return self.add_warning(WarningCode.NOTE_REFUSED, text, time.time())
 
     def add_reply(self, reply: Warn, wall_time: float) -> RunWarning | None:

@@ -11,6 +11,7 @@ from acqstream.model.status import LATENCY_BOUNDS_S, DaemonTotals, LatencyHistog
 
 MARK_SPACING_S = 0.0005  # half of the histogram's first bound
 MAX_MARKS = 4096
+_UNSEEN, _UNSEEN_S = 5, 5.0  # longest pauses, and seconds: what lasts longer is a pause of another kind
 
 
 class LatencyMeter:
@@ -89,13 +90,14 @@ class FrameRhythm:
             self._burst = self._last
 
     def seconds_until(self, n_frames: int, n_received: int, now_s: float) -> float | None:
-        """Seconds until n_frames more have come after n_received; None before the second one, or for less than 0."""
+        """Seconds until n_frames more have come after n_received; None if it is not known yet, or for less than 0."""
         if n_frames <= 0 or self._first is None:
             return 0.0 if n_frames == 0 else None
         is_burst = self._last[0] - self._burst[0] < 2 * self._longest_s
         (at_s, n_before), (first_s, n_first) = self._burst if is_burst else self._last, self._first
-        if n_before <= n_first:
-            return None
+        pause_s = now_s - self._last[0]
+        if n_before <= n_first or pause_s > max(_UNSEEN * self._longest_s, _UNSEEN_S):
+            return None  # nobody knows how long a pause lasts that is longer than all before
         interval_s = (at_s - first_s) / (n_before - n_first)
         delay_s = max(0.0, now_s - self._last[0] - self._longest_s)
         return max(0.0, at_s + interval_s * (n_received + n_frames - n_before - 1) + delay_s - now_s)

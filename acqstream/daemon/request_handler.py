@@ -5,6 +5,7 @@ A `hello` is answered with what this daemon is, what it takes, and where its soc
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import time
@@ -26,7 +27,14 @@ from acqstream.daemon.resources import Resources, unexpected
 from acqstream.daemon.runtime_folder import ShutdownFile
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.description.space import not_understood
-from acqstream.errors import AcqStreamError, AcquisitionRefused, CorruptDataset, FrameRefused, ProtocolError
+from acqstream.errors import (
+    AcqStreamError,
+    AcquisitionRefused,
+    CorruptDataset,
+    FrameRefused,
+    ProtocolError,
+    StorageError,
+)
 from acqstream.log.state_file import DatasetState, read_state
 from acqstream.mirrors.run_end import mirror_results
 from acqstream.model.frame_header import MAX_NUMBER
@@ -290,8 +298,14 @@ class RequestHandler:
             peer.identity,
             partial(log.add_note, note),
             lambda one: self._announcer.send(peer, Noted(one.id, dataset_id, log.folder, one.frame)),
-            partial(self._announcer.send_error, peer, dataset_id, note_id=note.id),
+            partial(self._refuse_note, peer, dataset_id, note.id),
         )
+
+    def _refuse_note(self, peer: Peer, dataset_id: str, note_id: str, error: AcqStreamError) -> None:
+        if isinstance(error, StorageError) and error.errno == errno.ETIMEDOUT:  # the thread may store it yet
+            text = "the disk has not answered; the note may be stored: look before you send it again"
+            error = AcquisitionRefused(text, code="io_error")
+        self._announcer.send_error(peer, dataset_id, error, note_id=note_id)
 
     def _named(self, name: str) -> ActiveAcquisition:
         acquisition = self._registry.by_name(name)

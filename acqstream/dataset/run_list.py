@@ -17,7 +17,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ CHANNEL = "channel"
 MAX_DEPTH = 6  # folders of users, projects and days; a disk with other things is not searched to its end
 MAX_WORDS = 1000  # characters of a summary that are searched
 MAX_CHANNELS = 64
+LAST_S = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 MAX_INDEX_BYTES, MAX_INDEXES = 2**27, 64
 SETTLED_S = 2.5  # a folder that changed later than so long ago may change again without another time of change
 REMOVED = "removed"
@@ -191,8 +192,8 @@ class _Walk:
             if row is not None:
                 return row.run
             run = _read_run(Path(folder, name), prefix + name, parts)
-        except (FileNotFoundError, FileMissing):
-            return None  # removed meanwhile
+        except (FileNotFoundError, PermissionError):  # removed meanwhile, or another user's
+            return None
         if run is not None:
             self._n_read += 1
             self._on_read(self._n_read)
@@ -206,7 +207,7 @@ def _read_run(path: Path, name: str, parts: Sequence[str]) -> ListedRun | None:
         found = _format_of(path)
         if not found:
             return None
-    began_s = os.stat(path).st_mtime
+    began_s = _within_dates(os.stat(path).st_mtime)
     run = ListedRun(
         name=name,
         format="ndtiff",
@@ -255,9 +256,14 @@ def _state_of(path: Path) -> str:
 def _began_s(path: Path) -> float | None:
     try:
         text = read_json_object(path / STATE_NAME).get("started_at")
-        return datetime.fromisoformat(text).timestamp() if isinstance(text, str) else None
+        return _within_dates(datetime.fromisoformat(text).timestamp()) if isinstance(text, str) else None
     except (FileMissing, CorruptDataset, ValueError, OverflowError, OSError):
         return None
+
+
+def _within_dates(seconds: float) -> float:
+    """A time that every calendar here can show: files and strangers may state any."""
+    return min(max(0.0, seconds), LAST_S)
 
 
 def _mirrors_of(path: Path) -> dict[str, str]:

@@ -89,12 +89,13 @@ def run_summary(run: AcquisitionStatus) -> RunSummary:
 
 
 def _safe_text(run: AcquisitionStatus, safe: int) -> str:
-    if run.expected and run.expected == safe:
+    waiting = max(0, run.known - run.durable)  # also those in the producer's memory
+    if run.expected and run.expected == safe and not waiting:
         return f"all {count_text(safe, 'frame')} safe" if safe > 1 else "1 frame safe"
     if run.expected and safe < run.expected:
         return f"{safe:,} of {count_text(run.expected, 'frame')} safe"
-    waiting = max(0, run.known - run.durable)  # also those in the producer's memory
-    more = f", {run.expected:,} planned" if run.expected else f", {waiting:,} not yet" if waiting else ""
+    more = f", {run.expected:,} planned" if run.expected else ""
+    more += f", {waiting:,} not yet" if waiting else ""
     return f"{count_text(safe, 'frame')} safe{more}" if run.known else "no frame yet"
 
 

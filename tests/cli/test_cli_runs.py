@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from acqstream.cli.main import main
-from acqstream.dataset.run_files import remove_run
+from acqstream.dataset.run_transfer import remove_run
 from tests.dataset.made_runs import make_run
-from tests.dataset.test_run_files import Killed, KillingDisk
+from tests.dataset.test_run_transfer import Killed, KillingDisk
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_a_run_without_frames_and_an_abandoned_one(data: Path, capsys: pytest.Ca
 def test_an_interrupted_removal_is_shown_and_finished(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_run(data / "cells")
     with pytest.raises(Killed):
-        remove_run(data / "cells", disk=KillingDisk(6))
+        remove_run(data / "cells", disk=KillingDisk(9))
     typed("ls")
     assert re.search(r"\.cells\.removing-\w+ is of a command that was interrupted", capsys.readouterr().out)
     typed("rm", "cells")

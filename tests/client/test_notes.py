@@ -87,7 +87,7 @@ def test_a_daemon_that_never_answers_a_note_does_not_hold_the_end(
     assert sorted(daemon.frames) == [0]
     assert [one.text for one in notes_of(daemon)] == ["first", "second"]
     assert [one.code for one in run.warnings] == ["note_refused", "note_refused"]
-    assert "'first' is not stored: the daemon has not answered" in run.warnings[0].text
+    assert "'first' was not confirmed: the daemon has not answered" in run.warnings[0].text
 
 
 def test_notes_that_wait_at_the_end_are_named(daemon: FakeDaemon) -> None:
@@ -99,7 +99,7 @@ def test_notes_that_wait_at_the_end_are_named(daemon: FakeDaemon) -> None:
     daemon.say(Error("stopped", "stopped by the operator", daemon.dataset_id, fatal=True), Closed(receipt))
     with pytest.raises(AcquisitionFailed, match="stopped by the operator"):
         run.close()
-    assert [one.text.split(" is not")[0] for one in run.warnings] == ["the note 'first'", "the note 'second'"]
+    assert [one.text.split(" was not")[0] for one in run.warnings] == ["the note 'first'", "the note 'second'"]
     assert all("the run ended before the daemon answered" in one.text for one in run.warnings)
 
 
@@ -116,7 +116,7 @@ def test_the_end_waits_for_the_answers(daemon: FakeDaemon) -> None:
     daemon.say(Noted(notes_of(daemon)[1].id, daemon.dataset_id, "/data/cells"))
     run.close()
     assert [(one.code, one.text) for one in run.warnings] == [
-        ("note_refused", "the note 'first (ul=5)' is not stored: no space")
+        ("note_refused", "the note 'first (ul=5)' was not confirmed: no space")
     ]
 
 

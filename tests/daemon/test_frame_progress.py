@@ -161,3 +161,14 @@ def test_the_progress_of_a_log_has_its_rhythm(monkeypatch: pytest.MonkeyPatch) -
         log.received_frames = 700 + 2 * second
         progress.tick(now[0])
     assert progress.seconds_until(40) == pytest.approx(20.5)
+
+
+def test_the_end_is_not_known_in_the_first_long_pause() -> None:
+    rhythm = FrameRhythm()
+    for number in range(10):
+        rhythm.note(number, number * 0.1)
+    assert rhythm.seconds_until(90, 10, 1.0) == pytest.approx(8.9, abs=0.5)
+    assert rhythm.seconds_until(90, 10, 30.0) is None
+    for number in range(10, 20):
+        rhythm.note(number, 60 + number * 0.1)
+    assert rhythm.seconds_until(80, 20, 90.0) is not None

@@ -172,3 +172,17 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
         NoteFile(LocalDisk(), str(folder)).add(note(0))
     assert victim.read_bytes() == b""
+
+
+class ShortReads(LocalDisk):
+    """Gives a few bytes at a time, as some network mounts do."""
+
+    def pread(self, fd: int, length: int, offset: int) -> bytes:
+        return super().pread(fd, min(length, 100), offset)
+
+
+def test_a_short_read_is_no_torn_note(tmp_path: Path) -> None:
+    for number in range(20):
+        NoteFile(LocalDisk(), str(tmp_path)).add(note(number))
+    NoteFile(ShortReads(), str(tmp_path)).add(note(20))
+    assert len(texts(tmp_path)) == 21

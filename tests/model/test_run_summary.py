@@ -178,3 +178,17 @@ def test_silence_is_five_usual_intervals(
     run = AcquisitionStatus(state="RUNNING", received=received, running_s=running_s, seconds_since_frame=since_s)
     assert is_silent(run, frames_per_s) == silent
     assert not is_silent(replace(run, state="CLOSING"), frames_per_s)
+
+
+def test_more_frames_than_planned_name_those_that_wait() -> None:
+    words = [
+        run_summary(
+            replace(PLANNED, expected=100, safe=safe, durable=safe, sent=known, received=known, published=safe)
+        ).safe_text
+        for safe, known in ((100, 100), (100, 150), (120, 5120))
+    ]
+    assert words == [
+        "all 100 frames safe",
+        "100 frames safe, 100 planned, 50 not yet",
+        "120 frames safe, 100 planned, 5,000 not yet",
+    ]

@@ -37,8 +37,11 @@ class AppendFile:
 
     def read_rest(self, max_bytes: int) -> bytes:
         """What the file has after `end`, of another writer, at most max_bytes. Raises StorageError."""
+        found = b""
         try:
-            return self._disk.pread(self._fd, max_bytes, self.end)
+            while piece := self._disk.pread(self._fd, max_bytes - len(found), self.end + len(found)):
+                found += piece  # a read may give less than the file has
+            return found
         except OSError as error:
             raise StorageError.wrap(error, self.path, "cannot read") from error
 

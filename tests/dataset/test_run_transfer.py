@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.dataset.run_files import JOURNAL_NAME, RunFiles, copy_run, move_run, remove_run, same_frames
+from acqstream.dataset.run_files import JOURNAL_NAME, RunFiles, fingerprint, same_frames
+from acqstream.dataset.run_transfer import copy_run, finish_removal, interrupted_in, move_run, remove_run
 from acqstream.errors import ConfigError, CorruptDataset, DatasetError, DatasetExists, DatasetLocked, StorageError
 from acqstream.integrity.verify import verify
 from acqstream.log.journal import JOURNAL_NAME as LOG_JOURNAL_NAME
@@ -23,6 +24,7 @@ from acqstream.storage.files.disk import LocalDisk
 from acqstream.storage.platform import FILES
 from tests.dataset.made_runs import content, make_run
 from tests.host_system import make_link
+from tests.log.make_frames import write_log
 
 BDV = {"format": "n5", "layout": "bdv", "compression": "raw"}
 
@@ -174,7 +176,7 @@ def remove(source: Path, target: Path, disk: LocalDisk) -> None:
 
 def move_to_another_disk(source: Path, target: Path, disk: LocalDisk) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("acqstream.dataset.run_files._is_on_another_disk", lambda one, _other: one.exists())
+        patch.setattr("acqstream.dataset.run_transfer._is_on_another_disk", lambda one, _other: one.exists())
         move_run(source, target, disk=disk)
 
 
@@ -368,7 +370,7 @@ def test_links_are_refused_and_what_they_lead_to_stays(cells: Path, data: Path, 
 
 def test_a_new_run_of_the_same_name_survives_the_end_of_an_old_removal(cells: Path, data: Path) -> None:
     with pytest.raises(Killed):
-        remove_run(cells, disk=KillingDisk(6))
+        remove_run(cells, disk=KillingDisk(9))
     assert not cells.exists()
     new = make_run(data / "cells", mirror=False)
     old = frames(new)
@@ -381,7 +383,7 @@ def test_a_new_run_of_the_same_name_survives_the_end_of_an_old_removal(cells: Pa
 def test_a_copy_without_all_parts_does_not_let_a_move_remove_them(
     cells: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("acqstream.dataset.run_files._is_on_another_disk", lambda one, _other: one.exists())
+    monkeypatch.setattr("acqstream.dataset.run_transfer._is_on_another_disk", lambda one, _other: one.exists())
     copy_run(cells, tmp_path / "archive" / "cells")
     shutil.rmtree(tmp_path / "archive" / "cells.n5")
     with pytest.raises(DatasetExists):
@@ -398,3 +400,130 @@ def test_same_frames_sees_each_difference(cells: Path, data: Path) -> None:
         assert not same_frames(cells, data / "worms")
     stack.unlink()
     assert not same_frames(cells, data / "worms")
+
+
+def test_one_command_at_a_time(cells: Path, data: Path, tmp_path: Path) -> None:
+    target = tmp_path / "archive" / "cells"
+    others: list[str] = []
+
+    def another(_count: int) -> None:
+        if not others:
+            assert interrupted_in(target.parent) == []
+            with pytest.raises(DatasetLocked, match="another command") as info:
+                copy_run(cells, target)
+            others.append(str(info.value))
+
+    old = frames(cells)
+    copy_run(cells, target, on_bytes=another)
+    assert len(others) == 1
+    check_run(target, old)
+    assert names(data) == PARTS
+
+
+@pytest.mark.parametrize("act", [copy_run, move_run])
+def test_what_changes_while_it_is_copied_is_not_lost(
+    cells: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[..., None]
+) -> None:
+    monkeypatch.setattr("acqstream.dataset.run_transfer._is_on_another_disk", lambda one, _other: one.exists())
+    seen = 0
+
+    def change(count: int) -> None:
+        nonlocal seen
+        seen += count
+        (cells / "NDTiffStack_1.tif").write_bytes(bytes(seen))
+
+    with pytest.raises(DatasetError, match="changed while it was copied"):
+        act(cells, tmp_path / "archive" / "cells", on_bytes=change)
+    assert names(data) == PARTS
+    assert (cells / "NDTiffStack_1.tif").stat().st_size == seen
+    assert list((tmp_path / "archive").iterdir()) == []
+
+
+def test_a_copy_that_waited_for_its_name_is_made_again_if_the_run_has_changed(
+    cells: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acqstream.dataset.run_transfer._is_on_another_disk", lambda one, _other: one.exists())
+    target = tmp_path / "archive" / "cells"
+
+    def take_name(_count: int) -> None:
+        target.mkdir(exist_ok=True)
+
+    with pytest.raises(DatasetExists, match="repeat"):
+        copy_run(cells, target, on_bytes=take_name)
+    target.rmdir()
+    (cells / "late").write_bytes(b"frames")
+    move_run(cells, target)
+    assert (target / "late").read_bytes() == b"frames"
+    assert not cells.exists()
+
+
+def test_changed_between_the_comparison_and_the_removal(cells: Path, data: Path, tmp_path: Path) -> None:
+    copy_run(cells, tmp_path / "archive" / "cells")
+    known = fingerprint(data, RunFiles(cells).names)
+    (cells / "late").write_bytes(b"frames")
+    before = content(data)
+    with pytest.raises(DatasetError, match="was changed"):
+        remove_run(cells, known=known)
+    assert content(data) == before
+
+
+def test_a_run_is_no_copy_of_itself(cells: Path, data: Path, tmp_path: Path) -> None:
+    before, stand_in = content(data), tmp_path / "archive" / "cells"
+    shutil.copytree(cells, stand_in)
+    shutil.rmtree(stand_in)
+    make_link(stand_in, cells)  # as another mount of the same disk
+    with pytest.raises(DatasetError, match=r"changes with|is no copy"):
+        remove_run(cells, copy=stand_in)
+    assert content(data) == before
+    stand_in.unlink()
+    copy_run(cells, stand_in)
+    remove_run(cells, copy=stand_in)
+    assert names(data) == []
+    assert verify(stand_in).ok
+
+
+@pytest.mark.parametrize("calls", range(1, 8))
+def test_a_removal_that_was_not_sure_is_undone(cells: Path, data: Path, calls: int) -> None:
+    before = content(data)
+    with pytest.raises(Killed):
+        remove_run(cells, disk=KillingDisk(calls))
+    assert not finish_removal(cells)
+    assert content(data) == before
+    with pytest.raises(Killed):
+        remove_run(cells, disk=KillingDisk(calls))
+    (stage,) = [path for path in data.iterdir() if path.name.startswith(".")]
+    journal = FILES.open_for_reading(str((stage / "cells" if (stage / "cells").exists() else cells) / JOURNAL_NAME))
+    assert FILES.try_lock(journal)
+    with pytest.raises(DatasetLocked):
+        remove_run(cells)
+    FILES.close(journal)
+    assert content(data) == before
+
+
+def test_a_killed_removal_of_a_mirror_is_finished(cells: Path, data: Path) -> None:
+    for calls in range(100):
+        disk = KillingDisk(calls)
+        try:
+            remove_run(data / "cells.n5", disk=disk)
+            break
+        except Killed:
+            if not finish_removal(data / "cells.n5"):
+                assert names(data) == PARTS
+                continue
+            break
+    assert names(data) == ["cells"]
+    assert verify(cells).ok
+
+
+@pytest.mark.parametrize("damage", ["no index", "empty index"])
+def test_frames_without_an_index_are_frames(cells: Path, damage: str) -> None:
+    for file in ("acqstream.receipt.json", "NDTiff.index"):
+        (cells / file).unlink(missing_ok=True)
+    if damage == "empty index":
+        (cells / "NDTiff.index").touch()
+    assert RunFiles(cells).is_only_copy
+
+
+def test_a_run_without_frames_is_no_loss(data: Path) -> None:
+    write_log(data / "empty", [])
+    assert not RunFiles(data / "empty").is_only_copy

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import acqstream
-from acqstream.dataset.run_files import copy_run, move_run, remove_run
 from acqstream.dataset.run_list import list_runs
+from acqstream.dataset.run_transfer import copy_run, move_run, remove_run
 from acqstream.errors import DatasetLocked
 from acqstream.integrity.verify import verify
 from tests.live.daemon_process import DaemonProcess

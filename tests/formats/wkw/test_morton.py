@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.grid.morton import COORDINATE_BITS, morton_code
+from acqstream.formats.wkw.codec import COORDINATE_BITS, morton_code
 
 coordinate = st.integers(0, 2**COORDINATE_BITS - 1)
 
