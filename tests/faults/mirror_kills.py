@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import acqstream
+from acqstream.mirrors.run_end import mirror_results
 from acqstream.mirrors.view_worker import view_maker
 from acqstream.model.view_spec import ViewSpec
 from acqstream.views.checkpoint import view_folder
@@ -22,7 +23,7 @@ from tests.faults.fault_result import FaultResult, Try, repeat
 from tests.faults.frame_plan import StackPlan
 from tests.faults.producer_process import TRANSPORTS, ProducerProcess, dataset_of
 from tests.faults.progress_board import Phase
-from tests.faults.view_killer import END_S, ViewKiller, jobs_of
+from tests.faults.view_killer import END_S, ViewKiller
 from tests.live.daemon_process import DaemonProcess
 from tests.waiting import until
 
@@ -71,7 +72,7 @@ def _one_run(one: Try, kills: int, place: Path, transports: Sequence[str]) -> No
             report = producer.report()
         one.acknowledged += report.sent
         until(lambda: _ended(daemon), "the mirrors are complete", END_S)
-        failed = [job for job in jobs_of(daemon) if job.state == "failed"]
+        failed = [one for one in mirror_results(dataset_of(daemon.data)) if not one.complete]
         one.expect(not failed, f"mirrors have failed: {failed}")
         one.expect(daemon.stop() == 0, f"the daemon did not end in order: {daemon.output()}")
         check_end(dataset_of(daemon.data), plan, one, report)
@@ -82,7 +83,8 @@ def _one_run(one: Try, kills: int, place: Path, transports: Sequence[str]) -> No
 
 
 def _ended(daemon: DaemonProcess) -> bool:
-    return all(job.state == "failed" for job in jobs_of(daemon))
+    """By what lies on the disk: a daemon that has just started is still looking for what is to be made."""
+    return all(one.ended for one in mirror_results(dataset_of(daemon.data)))
 
 
 def _compare(one: Try, plan: StackPlan, dataset: Path, name: str, sent: int) -> None:
