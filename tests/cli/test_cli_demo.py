@@ -78,7 +78,7 @@ def test_an_interrupt_ends_run_and_daemon_in_order(tmp_path: Path) -> None:
         until(lambda: index.exists() and index.stat().st_size > 0, "frames are published")
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=TIMEOUT_S)
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert err.strip() == f"acqstream: interrupted; {folder} has what was recorded until then"
     assert json.loads((folder / "cells" / "receipt.json").read_text(encoding="utf-8"))["status"] == "canceled"
     assert "a shutdown request came" in (folder / ".acqstream.log").read_text(encoding="utf-8")
