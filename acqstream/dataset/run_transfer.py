@@ -315,14 +315,14 @@ def _leave(disk: Disk, stage: Path, target: Path) -> None:
     """Rename all parts out of the stage, the dataset last."""
     if not ((stage / target.name).exists() or target.exists()):
         raise DatasetError(f"{stage} has no {target.name} any more; nothing was moved")
+    parts = sorted(_parts_in(stage), key=lambda name: name == target.name)
+    for name in parts:  # before one of them leaves
+        if os.path.lexists(target.parent / name):
+            raise DatasetExists(f"{target.parent / name} already exists; remove it, and repeat the command")
     try:
-        for name in sorted(_parts_in(stage), key=lambda name: name == target.name):
-            if os.path.lexists(target.parent / name):
-                raise DatasetExists(f"{target.parent / name} already exists; remove it, and repeat the command")
+        for name in parts:
             disk.replace(str(stage / name), str(target.parent / name))
         disk.sync_directory(str(target.parent))
-    except DatasetExists:
-        raise
     except OSError as error:
         raise StorageError.wrap(error, str(stage), "cannot move out of") from error
 
