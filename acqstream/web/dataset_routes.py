@@ -15,6 +15,7 @@ from aiohttp import web
 
 from acqstream.arrays.level_layout import X, Y
 from acqstream.client.daemon_requests import send_note
+from acqstream.client.keys import port_keys
 from acqstream.description.space import UM_BY_UNIT
 from acqstream.errors import AcquisitionRefused, ConfigError, DaemonUnavailable, FieldError, FrameNotFound
 from acqstream.formats.ndtiff.folders import read_notes
@@ -186,8 +187,8 @@ async def _add_note(request: web.Request) -> web.Response:
         return _refusal(405, "only POST")
     if status is None:
         return _refusal(503, f"no daemon answers: {context.feed.view.why}")
-    is_for_all = any(one.startswith("tcp:") for one in status.endpoints)
-    if not (is_for_all or settings.token or settings.socket is not None):
+    is_guarded = bool(settings.token) or settings.socket is not None
+    if not (is_guarded or await context.run(_is_open, status.endpoint)):
         # Every user of the machine reaches this server, and only some of them the daemon.
         return _refusal(403, "notes for this daemon need a page with a token: acqstream web --token-file FILE")
     try:
@@ -200,6 +201,11 @@ async def _add_note(request: web.Request) -> web.Response:
     except DaemonUnavailable as error:
         return _refusal(503, str(error))
     return web.Response(status=204)
+
+
+def _is_open(endpoint: str) -> bool:
+    """Return True for an endpoint that every user of this machine reaches without a key. Reads a small file."""
+    return endpoint.startswith("tcp:") and port_keys(endpoint) is None
 
 
 async def _asked_note(request: web.Request) -> tuple[str, RunNote]:
