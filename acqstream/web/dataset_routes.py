@@ -64,7 +64,7 @@ class PixelRequest:
 
 def dataset_routes(state: PageState) -> Iterator[web.RouteDef]:
     """The routes of this group."""
-    catalog = DatasetCatalog()
+    catalog, looking = DatasetCatalog(), asyncio.Lock()
 
     async def datasets(request: web.Request) -> web.StreamResponse:
         context, query = request.app[CONTEXT], request.query
@@ -77,14 +77,16 @@ def dataset_routes(state: PageState) -> Iterator[web.RouteDef]:
         def look() -> DatasetPage:
             return catalog.page(context.folders.all(), words, int(places[0]), int(places[1]))
 
-        return await send_json(request, (await context.run(look)).as_dict())
+        async with looking:  # no thread waits for another one's look
+            found = await context.run(look)
+        return await send_json(request, found.as_dict())
 
     async def dataset(request: web.Request, folder: Path) -> web.StreamResponse:
         context, name = request.app[CONTEXT], request.match_info["name"]
         described = await context.run(describe, context.shelf, folder)
         described["name"] = name
         receipt = await context.run(receipt_in, folder) if described["format"] == "ndtiff" else None
-        described["receipt"] = None if receipt is None else receipt_texts(receipt)
+        described["receipt"] = None if receipt is None else receipt_texts(receipt, str(folder.absolute()))
         lines = viewer_lines(name, described["format"], str(folder.absolute()), _base(request), _neuroglancer(context))
         return await send_json(request, {**described, "lines": lines})
 
