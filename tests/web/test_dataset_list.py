@@ -51,6 +51,17 @@ def test_the_total_does_not_count_a_folder_twice(tmp_path: Path) -> None:
     assert (listed(catalog, tmp_path).total, len(listed(catalog, tmp_path).entries)) == (1, 1)
 
 
+def test_a_folder_that_becomes_a_dataset_is_counted_at_once(tmp_path: Path) -> None:
+    (tmp_path / "cells").mkdir()
+    os.utime(tmp_path / "cells", (1000, 1000))
+    catalog = DatasetCatalog()
+    assert listed(catalog, tmp_path).total == 0
+    (tmp_path / "cells").rmdir()
+    make_run(tmp_path / "cells", mirror=False)
+    page = listed(catalog, tmp_path)
+    assert (page.total, len(page.entries)) == (1, 1)
+
+
 def test_a_search_finds_both_forms_of_a_letter(tmp_path: Path) -> None:
     make_run(tmp_path / unicodedata.normalize("NFD", "Zellen_Müller"))
     catalog = DatasetCatalog()

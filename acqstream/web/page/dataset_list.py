@@ -141,10 +141,10 @@ class DatasetCatalog:
         known, key = self._read.get(name), (changed_s, tuple(self._parts.get(name, ())))
         if known is None or known[0] != key:
             known = key, _entry(name, self._folders, *key)
+            (self._others.add if known[1] is None else self._others.discard)(name)
             if time.time() - changed_s < SETTLED_S:
                 return known[1]  # it may change again without another time
             self._read[name] = known
-            (self._others.add if known[1] is None else self._others.discard)(name)
         self._read.move_to_end(name)
         if len(self._read) > MAX_READ:
             self._read.popitem(last=False)
