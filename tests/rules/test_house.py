@@ -51,7 +51,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "views": (14, 3191),
     "web": (16, 3116),
     "web/data": (7, 1202),
-    "web/page": (4, 851),
+    "web/page": (4, 865),
 }
 # folder -> modules, servants at most, where the two rules above do not hold yet. May only shrink.
 EXCEPTIONS: dict[str, tuple[int, int]] = {

@@ -51,6 +51,17 @@ def test_the_total_does_not_count_a_folder_twice(tmp_path: Path) -> None:
     assert (listed(catalog, tmp_path).total, len(listed(catalog, tmp_path).entries)) == (1, 1)
 
 
+def test_other_folders_do_not_count(tmp_path: Path) -> None:
+    """Also those that no page has shown."""
+    make_run(tmp_path / "cells", mirror=False)
+    for number in range(5):
+        (tmp_path / f"notes{number}").mkdir()
+        os.utime(tmp_path / f"notes{number}", (1000 + number, 1000))
+    folders = {path.name: path for path in tmp_path.iterdir()}
+    page = DatasetCatalog().page(folders, "", 0, 1)
+    assert (page.total, [one.name for one in page.entries]) == (1, ["cells"])
+
+
 def test_a_folder_that_becomes_a_dataset_is_counted_at_once(tmp_path: Path) -> None:
     (tmp_path / "cells").mkdir()
     os.utime(tmp_path / "cells", (1000, 1000))

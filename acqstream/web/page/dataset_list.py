@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from acqstream.errors import AcqStreamError, CorruptDataset
 from acqstream.formats.ndtiff.completion import StateFile
-from acqstream.formats.ndtiff.folders import VIEW_SUFFIX, run_of_part
+from acqstream.formats.ndtiff.folders import VIEW_SUFFIX, is_run, run_of_part
 from acqstream.formats.registry import find_format
 from acqstream.model.dataset_name import name_key
 from acqstream.model.units import shell_word
@@ -67,7 +67,7 @@ class DatasetEntry:
 class DatasetPage:
     """Some datasets that were searched for. total: all of them; offset of the next page, None after the last one.
 
-    total counts other folders too, until they were looked at for a page. The next page may turn out empty.
+    Of more than MAX_LOOKS other folders some may count at first. The next page may turn out empty.
     """
 
     total: int
@@ -91,6 +91,7 @@ class DatasetCatalog:
         self._folded: dict[str, str] = {}  # names to search in
         self._parts: dict[str, list[str]] = {}  # names of mirrors, by dataset
         self._others: set[str] = set()  # names of folders that are no dataset
+        self._told: set[str] = set()  # names that were told from those
         self._latest: list[tuple[float, str]] = []  # time of the last change and name, the last changed one first
         self._timed_at_s = -math.inf
         self._read: OrderedDict[str, tuple[tuple[float, tuple[str, ...]], DatasetEntry | None]] = OrderedDict()
@@ -128,7 +129,6 @@ class DatasetCatalog:
             hidden = {one for names in parts.values() for one in names}
             self._parts, self._timed_at_s = parts, now_s
             self._folded = {name: name_key(name) for name in folders}
-            self._others &= folders.keys()
             names, later = [one for one in folders if one not in hidden], []
         else:
             names, later = [name for _, name in self._latest[:N_TIMED]], self._latest[N_TIMED:]
@@ -136,6 +136,20 @@ class DatasetCatalog:
         timed = _with_times((name, folders[name]) for name in names)
         if timed != self._latest[:N_TIMED] or not later:
             self._latest = sorted((*timed, *later), reverse=True)
+        if not later:
+            self._tell_others()
+
+    def _tell_others(self) -> None:
+        """Find new folders that are no dataset, which do not count; MAX_LOOKS of them at a time."""
+        self._others &= self._folders.keys()
+        self._told &= self._folders.keys()
+        n_looks = 0
+        for changed_s, name in self._latest:
+            if n_looks < MAX_LOOKS and name not in self._told:
+                self._told.add(name)
+                if not is_run(self._folders[name]):
+                    n_looks += 1
+                    self._entry(name, changed_s)
 
     def _entry(self, name: str, changed_s: float) -> DatasetEntry | None:
         known, key = self._read.get(name), (changed_s, tuple(self._parts.get(name, ())))
