@@ -134,22 +134,19 @@ def test_another_picture_does_not_stay_under_the_name_of_a_run(daemon: DaemonPro
             until(lambda: shown_number(page) == 11, "back")
 
 
-def test_a_refused_question_is_asked_again(tmp_path: Path) -> None:
-    """A busy server refuses some; also the only one about a run that has ended."""
-    (tmp_path / "data").mkdir()
-    write_log(tmp_path / "data" / "old", [frame_of(0, (96, 128), axes={"time": 0})])
-    with web_thread(tmp_path / "data", endpoint="tcp://127.0.0.1:9") as site, BrowserPage(tmp_path) as page:
-        page.command(
-            "Page.addScriptToEvaluateOnNewDocument",
-            source="(() => { let left = 2; const ask = window.fetch; window.fetch = (url, ...more) =>"
-            " url === '/api/datasets/old' && left-- > 0 ? Promise.resolve(new Response('', { status: 503 }))"
-            " : ask(url, ...more); })()",
-        )
-        page.open(f"{site.url}/")
-        until(lambda: page.value("document.querySelector('.look') !== null"), "the dataset is listed")
-        page.value("document.querySelector('.look').click()")
-        until(lambda: page.value("document.getElementById('picture').width > 1"), "the picture is shown")
-        assert page.value("document.getElementById('no-picture').hidden")
+def test_a_refused_question_is_asked_again(daemon: DaemonProcess, page: BrowserPage) -> None:
+    """A busy server refuses some; here the first one about a run that has ended."""
+    page.value(
+        "(() => { window.asked = 0; const ask = window.fetch; window.fetch = (url, ...more) =>"
+        " url === '/api/datasets/cells' && !document.querySelector('#runs article') && ++window.asked === 1"
+        " ? Promise.resolve(new Response('', { status: 503 })) : ask(url, ...more); })()"
+    )
+    with acqstream.create("cells", endpoint=daemon.endpoint) as run:
+        run.put(frame_of_squares(11), time=0)
+        until(lambda: shown_number(page) == 11, "the run is shown")
+    until(lambda: page.value("window.asked > 1"), "it has ended, and is asked for again")
+    assert page.value("document.getElementById('no-picture').hidden")
+    assert shown_number(page) == 11
 
 
 def test_back_from_a_missing_frame(tmp_path: Path) -> None:

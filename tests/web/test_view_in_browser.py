@@ -143,14 +143,16 @@ def test_only_the_first_button_moves_the_picture(page: BrowserPage) -> None:
     """Also when its end was not seen, as one over a menu or outside of the window."""
     page.press("x")
     until(lambda: stripes_seen(page) > 100, "single columns are seen")
-    before = stored_at(page, *MIDDLE)
+    y, x = stored_at(page, *MIDDLE)
     for button, number in (("right", 2), ("middle", 4), ("left", 1)):
         at = {"x": MIDDLE[0], "y": MIDDLE[1], "button": button, "buttons": number}
         page.command("Input.dispatchMouseEvent", type="mousePressed", clickCount=1, **at)
         if button != "left":
             page.command("Input.dispatchMouseEvent", type="mouseMoved", **{**at, "x": MIDDLE[0] - 60})
         page.point(MIDDLE[0] - 90, MIDDLE[1])
-        assert stored_at(page, *MIDDLE) == before, button
+        place = f"y {y:,}, x {x - 90:,} "
+        until(lambda place=place: page.text("#pixel").startswith(place), f"no move by {button}")  # type: ignore[misc]
+        page.point(*MIDDLE)
 
 
 def test_one_to_one_on_a_wide_screen(page: BrowserPage) -> None:
