@@ -248,7 +248,7 @@ class PipedProcess(subprocess.Popen[bytes]):
 
 
 def web_process(config: DaemonConfig, endpoints: Sequence[str]) -> ChildSupervisor[WorkerProcess]:
-    """The web face, if the configuration wants it; it reads files only. endpoints: of the daemon."""
+    """The web face, if the configuration wants it; it reads files only. endpoints: as of `needs_token`."""
     command = [sys.executable, "-P", "-m", "acqstream.web.web_server", json.dumps(_settings(config, endpoints))]
     return ChildSupervisor(
         "web process",
@@ -311,12 +311,12 @@ def replaced_hint() -> str:
 def needs_token(config: DaemonConfig, endpoints: Sequence[str]) -> bool:
     """Return True if the web face asks for a token.
 
-    Unless the configuration decides: if the daemon itself listens at local sockets alone. Only a group can use these,
-    but every user of the machine can connect to a port.
+    Unless the configuration decides: if each way to the daemon is a local socket or needs a key. Only some users have
+    these, but every user of the machine can connect to a port. endpoints: without remote ones, which all need a key.
     """
     if config.web_token is not None:
         return config.web_token
-    return not any(endpoint.startswith("tcp:") for endpoint in endpoints)
+    return config.has_key or not any(endpoint.startswith("tcp:") for endpoint in endpoints)
 
 
 def _settings(config: DaemonConfig, endpoints: Sequence[str]) -> dict[str, object]:

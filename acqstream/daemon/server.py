@@ -83,7 +83,7 @@ class Server:
             undo.callback(self._resources.load.close)
             self._resources.load.start()
             self._resources.views.resume(unfinished_views(earlier.viewed))
-            self._web = web_process(config, self.endpoints.all)
+            self._web = web_process(config, self.endpoints.bound)
             self._wire(config)
             log_path = "" if log is None else str(log.absolute())
             self.directory.announce(DaemonNote(endpoints=tuple(self.endpoints.all), boot=boot_id(), log=log_path))

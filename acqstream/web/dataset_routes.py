@@ -15,6 +15,7 @@ from aiohttp import web
 
 from acqstream.arrays.level_layout import X, Y
 from acqstream.client.daemon_requests import send_note
+from acqstream.client.keys import port_keys
 from acqstream.description.space import UM_BY_UNIT
 from acqstream.errors import AcquisitionRefused, ConfigError, DaemonUnavailable, FieldError, FrameNotFound
 from acqstream.formats.ndtiff.folders import read_notes
@@ -63,7 +64,7 @@ class PixelRequest:
 
 def dataset_routes(state: PageState) -> Iterator[web.RouteDef]:
     """The routes of this group."""
-    catalog = DatasetCatalog()
+    catalog, looking = DatasetCatalog(), asyncio.Lock()
 
     async def datasets(request: web.Request) -> web.StreamResponse:
         context, query = request.app[CONTEXT], request.query
@@ -76,14 +77,16 @@ def dataset_routes(state: PageState) -> Iterator[web.RouteDef]:
         def look() -> DatasetPage:
             return catalog.page(context.folders.all(), words, int(places[0]), int(places[1]))
 
-        return await send_json(request, (await context.run(look)).as_dict())
+        async with looking:  # no thread waits for another one's look
+            found = await context.run(look)
+        return await send_json(request, found.as_dict())
 
     async def dataset(request: web.Request, folder: Path) -> web.StreamResponse:
         context, name = request.app[CONTEXT], request.match_info["name"]
         described = await context.run(describe, context.shelf, folder)
         described["name"] = name
         receipt = await context.run(receipt_in, folder) if described["format"] == "ndtiff" else None
-        described["receipt"] = None if receipt is None else receipt_texts(receipt)
+        described["receipt"] = None if receipt is None else receipt_texts(receipt, str(folder.absolute()))
         lines = viewer_lines(name, described["format"], str(folder.absolute()), _base(request), _neuroglancer(context))
         return await send_json(request, {**described, "lines": lines})
 
@@ -186,8 +189,8 @@ async def _add_note(request: web.Request) -> web.Response:
         return _refusal(405, "only POST")
     if status is None:
         return _refusal(503, f"no daemon answers: {context.feed.view.why}")
-    is_for_all = any(one.startswith("tcp:") for one in status.endpoints)
-    if not (is_for_all or settings.token or settings.socket is not None):
+    is_guarded = bool(settings.token) or settings.socket is not None
+    if not (is_guarded or await context.run(_is_open, status.endpoint)):
         # Every user of the machine reaches this server, and only some of them the daemon.
         return _refusal(403, "notes for this daemon need a page with a token: acqstream web --token-file FILE")
     try:
@@ -200,6 +203,11 @@ async def _add_note(request: web.Request) -> web.Response:
     except DaemonUnavailable as error:
         return _refusal(503, str(error))
     return web.Response(status=204)
+
+
+def _is_open(endpoint: str) -> bool:
+    """Return True for an endpoint that every user of this machine reaches without a key. Reads a small file."""
+    return endpoint.startswith("tcp:") and port_keys(endpoint) is None
 
 
 async def _asked_note(request: web.Request) -> tuple[str, RunNote]:

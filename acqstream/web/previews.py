@@ -112,6 +112,7 @@ def _grey(values: NDArray[Any], low: float, high: float) -> NDArray[np.uint8]:
 
 NEWEST_KEPT_S = 0.25  # a newest frame counts as the newest for so long: four pictures per second
 MAX_KEPT_BYTES = 16 * 2**20
+_FACTS_BYTES = 4096  # of a small picture it is the larger part
 MAX_IN_PROGRESS = 16
 MIN_SIDE, MAX_SIDE = 64, 2048
 
@@ -213,6 +214,12 @@ class _Drawing:
         )
 
 
+def kept_size(request: PreviewRequest, preview: Preview) -> int:
+    """About the memory that a picture takes with its facts and the axes it was asked for by, in bytes."""
+    texts = [text for axis in (*request.fixed, *preview.place.key.items()) for text in map(str, axis)]
+    return len(preview.jpeg) + _FACTS_BYTES + 4 * sum(map(len, texts))
+
+
 class Previews:
     """Renders in threads by `run` what `borrow` lends, and keeps the latest pictures. Used by the loop's thread.
 
@@ -290,7 +297,8 @@ class Previews:
 
     def _keep(self, key: tuple[PreviewRequest, str], preview: Preview) -> None:
         old = self._kept.pop(key, None)
-        self._kept_bytes += len(preview.jpeg) - (len(old.jpeg) if old is not None else 0)
+        self._kept_bytes += kept_size(key[0], preview) - (kept_size(key[0], old) if old is not None else 0)
         self._kept[key] = preview
         while self._kept_bytes > MAX_KEPT_BYTES:
-            self._kept_bytes -= len(self._kept.popitem(last=False)[1].jpeg)
+            (request, _), left = self._kept.popitem(last=False)
+            self._kept_bytes -= kept_size(request, left)

@@ -49,9 +49,9 @@ LIMITS: dict[str, tuple[int, int]] = {
     "storage/platform": (19, 4068),
     "storage/stores": (6, 1156),
     "views": (14, 3191),
-    "web": (16, 3100),
-    "web/data": (7, 1180),
-    "web/page": (4, 844),
+    "web": (16, 3116),
+    "web/data": (7, 1202),
+    "web/page": (4, 865),
 }
 # folder -> modules, servants at most, where the two rules above do not hold yet. May only shrink.
 EXCEPTIONS: dict[str, tuple[int, int]] = {

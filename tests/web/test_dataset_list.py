@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import unicodedata
 from pathlib import Path
 
-from acqstream.web.page.dataset_list import DatasetCatalog
+from acqstream.model.units import shell_word
+from acqstream.web.page.dataset_list import DatasetCatalog, DatasetPage
 from tests.dataset.made_runs import make_run
 
 
@@ -17,3 +20,69 @@ def test_a_mirror_is_listed_only_if_its_dataset_is_gone(tmp_path: Path) -> None:
     assert sorted(one.name for one in DatasetCatalog().page(folders, "", 0, 50).entries) == ["cells", "cells.2"]
     shutil.rmtree(folders.pop("cells"))
     assert sorted(one.name for one in DatasetCatalog().page(folders, "", 0, 50).entries) == ["cells.2", "cells.n5"]
+
+
+def listed(catalog: DatasetCatalog, folder: Path, search: str = "") -> DatasetPage:
+    return catalog.page({path.name: path for path in folder.iterdir()}, search, 0, 50)
+
+
+def test_a_mirror_that_comes_later_is_listed_with_its_run(tmp_path: Path) -> None:
+    """Also when the run's own folder has the same time of change."""
+    make_run(tmp_path / "cells")
+    os.rename(tmp_path / "cells.n5", tmp_path.parent / f"{tmp_path.name}.n5")
+    os.utime(tmp_path / "cells", (1000, 1000))
+    catalog = DatasetCatalog()
+    assert [one.mirrors for one in listed(catalog, tmp_path).entries] == [()]
+    os.rename(tmp_path.parent / f"{tmp_path.name}.n5", tmp_path / "cells.n5")
+    os.utime(tmp_path / "cells", (1000, 1000))
+    assert [one.mirrors for one in listed(catalog, tmp_path).entries] == [("cells.n5",)]
+
+
+def test_the_total_does_not_count_a_folder_twice(tmp_path: Path) -> None:
+    """One that was no dataset, and became a part of one."""
+    make_run(tmp_path / "cells", mirror=False)
+    os.rename(tmp_path / "cells", tmp_path.parent / f"{tmp_path.name}.run")
+    for name in ("cells.more", "cells.more.view"):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (1000, 1000))
+    catalog = DatasetCatalog()
+    assert (listed(catalog, tmp_path).total, listed(catalog, tmp_path).total) == (0, 0)
+    os.rename(tmp_path.parent / f"{tmp_path.name}.run", tmp_path / "cells")
+    assert (listed(catalog, tmp_path).total, len(listed(catalog, tmp_path).entries)) == (1, 1)
+
+
+def test_other_folders_do_not_count(tmp_path: Path) -> None:
+    """Also those that no page has shown."""
+    make_run(tmp_path / "cells", mirror=False)
+    for number in range(5):
+        (tmp_path / f"notes{number}").mkdir()
+        os.utime(tmp_path / f"notes{number}", (1000 + number, 1000))
+    folders = {path.name: path for path in tmp_path.iterdir()}
+    page = DatasetCatalog().page(folders, "", 0, 1)
+    assert (page.total, [one.name for one in page.entries]) == (1, ["cells"])
+
+
+def test_a_folder_that_becomes_a_dataset_is_counted_at_once(tmp_path: Path) -> None:
+    (tmp_path / "cells").mkdir()
+    os.utime(tmp_path / "cells", (1000, 1000))
+    catalog = DatasetCatalog()
+    assert listed(catalog, tmp_path).total == 0
+    (tmp_path / "cells").rmdir()
+    make_run(tmp_path / "cells", mirror=False)
+    page = listed(catalog, tmp_path)
+    assert (page.total, len(page.entries)) == (1, 1)
+
+
+def test_a_search_finds_both_forms_of_a_letter(tmp_path: Path) -> None:
+    make_run(tmp_path / unicodedata.normalize("NFD", "Zellen_Müller"))
+    catalog = DatasetCatalog()
+    for text in ("müller", unicodedata.normalize("NFD", "MÜLLER")):
+        assert len(listed(catalog, tmp_path, text).entries) == 1
+
+
+def test_the_line_to_check_a_copy_names_the_copy(tmp_path: Path) -> None:
+    make_run(tmp_path / "cells", mirror=False)
+    os.rename(tmp_path / "cells", tmp_path / "moved")
+    (entry,) = listed(DatasetCatalog(), tmp_path).entries
+    assert entry.receipt is not None
+    assert entry.receipt["verify"] == f"acqstream verify {shell_word(str(tmp_path / 'moved'))}"

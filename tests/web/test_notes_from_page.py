@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import zmq
 
 import acqstream
 from acqstream.client.directory_daemon import endpoint_of
+from acqstream.client.keys import make_keys
+from acqstream.daemon.config import DaemonConfig
+from acqstream.daemon.server import Server
 from acqstream.formats.ndtiff.folders import NOTES_NAME
 from acqstream.web.web_settings import is_own_origin
-from tests.live.daemon_process import DaemonProcess
+from tests.live.daemon_process import DaemonProcess, free_port
 from tests.live.embedded_daemons import embedded_daemons
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 from tests.web.web_process import Reply, Site, web_thread
 
 IMAGE = np.zeros((8, 8), np.uint16)
@@ -152,6 +157,35 @@ def test_without_a_daemon_the_page_is_told(tmp_path: Path) -> None:
 def test_a_daemon_that_others_cannot_reach_needs_a_token(tmp_path: Path) -> None:
     with embedded_daemons(tmp_path) as daemons:
         check_needs_a_token(daemons.data)
+
+
+@pytest.mark.skipif(sys.platform == "win32" or not zmq.has("curve"), reason="needs local sockets and CURVE")
+def test_a_port_for_other_machines_does_not_open_notes_to_all_users(tmp_path: Path) -> None:
+    """Its clients need keys, and the daemon has no other port: page and notes need a token."""
+    keys, clients, port = tmp_path / "keys", tmp_path / "clients", free_port()
+    for folder in (clients, tmp_path / "data"):
+        folder.mkdir()
+    make_keys(keys, "server")
+    config = DaemonConfig(
+        data=tmp_path / "data",
+        endpoints=[f"ipc://{tmp_path}/own.sock"],
+        runtime=tmp_path / "run",
+        remote=["tcp://127.0.0.1:*"],
+        server_key=keys / "server.key_secret",
+        client_keys=clients,
+        web=True,
+        web_port=port,
+    )
+    server = Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        assert any(one.startswith("tcp:") for one in server.endpoints.all)
+        until((tmp_path / "run" / "web-token").is_file, "the daemon's own page has a token")
+        check_needs_a_token(tmp_path / "data")
+    finally:
+        server.stop()
+        thread.join(HANG_S)
 
 
 def check_needs_a_token(data: Path) -> None:

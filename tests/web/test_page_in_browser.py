@@ -125,19 +125,45 @@ def test_a_note_is_added_from_the_page(daemon: DaemonProcess, page: BrowserPage)
         ]
 
 
-def test_a_note_goes_to_the_run_for_which_it_was_begun(daemon: DaemonProcess, page: BrowserPage) -> None:
+def note(page: BrowserPage, number: int) -> Any:
+    """What is typed for the run with this number on the page."""
+    return page.value(f"document.querySelectorAll('.note input')[{number}].value")
+
+
+def test_a_note_stays_in_its_card_when_another_run_ends(daemon: DaemonProcess, page: BrowserPage) -> None:
     first = acqstream.create("first", endpoint=daemon.endpoint)
     second = acqstream.create("second", endpoint=daemon.endpoint)
-    until(lambda: page.text("#runs h2") == "first", "the runs are shown")
-    page.value("document.querySelector('.note input').value = 'of the first'")
-    page.value("document.querySelector('.note input').dispatchEvent(new Event('input', {bubbles: true}))")
+    until(lambda: page.text("#runs article:nth-child(2) h2") == "second", "the runs are shown")
+    page.value("document.querySelectorAll('.note input')[1].focus()")
+    page.press("x")
     first.close()
-    until(lambda: page.text("#runs h2") == "second", "the card shows the other run")
+    until(lambda: page.text("#runs h2") == "second", "one run is left")
+    page.press("n")
+    assert note(page, 0) == "xn", "the letter goes where the one before it went"
+    third = acqstream.create("third", endpoint=daemon.endpoint)
+    until(lambda: page.text("#runs article:nth-child(2) h2") == "third", "another run is shown")
+    assert (note(page, 0), note(page, 1)) == ("xn", "")
     page.value("document.querySelector('.note button').click()")
-    until(lambda: "'first'" in page.text(".note output"), "the page says that the run has ended")
-    second.close()
+    until(lambda: page.text(".note output") == "noted", "it is stored")
+    for run in (second, third):
+        run.close()
     with acqstream.open(second.path) as dataset:
-        assert dataset.notes == ()
+        assert [one.text for one in dataset.notes] == ["xn"]
+
+
+def test_what_is_typed_while_a_note_is_sent_stays(daemon: DaemonProcess, page: BrowserPage) -> None:
+    page.value(
+        "(() => { const ask = window.fetch; window.fetch = async (...all) => { const answer = await ask(...all);"
+        " if (all[1]?.method === 'POST') await new Promise((go) => (window.go = go)); return answer; }; })()"
+    )
+    with acqstream.create("noted", endpoint=daemon.endpoint):
+        until(lambda: page.text("#runs h2") == "noted", "the run is shown")
+        submit(page, "one")
+        until(lambda: page.value("window.go !== undefined"), "the note is stored, and the answer on its way")
+        page.value("document.querySelector('.note input').value = 'two'")
+        page.value("window.go()")
+        until(lambda: page.text(".note output") == "noted", "the page says that it is stored")
+        assert note(page, 0) == "two"
 
 
 _FULL_DISK = """

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from acqstream.model.status import AcquisitionStatus, ViewStatus
+from acqstream.model.units import shell_word
 from acqstream.monitor.daemon_watch import DaemonView, EndedRun
 from acqstream.web.page.page_texts import (
     clock_text,
@@ -119,17 +120,18 @@ def test_an_alarm_stands_once_with_what_to_do() -> None:
 
 def test_a_receipt_is_good_only_if_it_is_complete() -> None:
     run = run_status(received=200)
-    good = receipt_texts(receipt_of(run, finished_at="2026-11-25T14:02:03.123+00:00"))
+    good = receipt_texts(receipt_of(run, finished_at="2026-11-25T14:02:03.123+00:00"), "/moved/cells 2")
     assert (good["is_good"], good["stored"]) == (True, "200 frames stored of 200 sent")
     assert (good["root"], good["finished_at"]) == (("4f1c" * 4), "2026-11-25T14:02:03.123+00:00")
-    assert good["verify"] == "acqstream verify /data/cells"
+    assert good["verify"] == f"acqstream verify {shell_word('/moved/cells 2')}"
     gaps = (missing(12, 3), missing(20, 1, ""), *(missing(30 + 2 * number, 1) for number in range(9)))
-    bad = receipt_texts(receipt_of(run, "interrupted", stored=186, missing=gaps, reason="the daemon was stopped"))
+    ended = receipt_of(run, "interrupted", stored=186, missing=gaps, reason="the daemon was stopped")
+    bad = receipt_texts(ended, run.path)
     assert not bad["is_good"]
     assert bad["verdict"] == "interrupted: the daemon was stopped; 14 frames missing: camera timeout"
     assert [one["text"] for one in bad["gaps"][:2]] == ["frames 12 to 14 missing: camera timeout", "frame 20 missing"]
     assert bad["gaps"][-1]["text"] == "and 6 more gaps"
-    undeclared = receipt_texts(receipt_of(run, stored=100))
+    undeclared = receipt_texts(receipt_of(run, stored=100), run.path)
     assert (undeclared["is_good"], undeclared["verdict"]) == (False, "incomplete; 100 frames missing")
 
 

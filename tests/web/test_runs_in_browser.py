@@ -99,6 +99,95 @@ def test_several_runs_have_a_strip(daemon: DaemonProcess, page: BrowserPage) -> 
     assert page.text("#live-name") == names[2]
 
 
+def hide(page: BrowserPage, is_hidden: bool) -> None:
+    """Put the page into the background, where it asks for nothing."""
+    page.value(f"Object.defineProperty(document, 'hidden', {{ value: {str(is_hidden).lower()}, configurable: true }})")
+    page.value("document.dispatchEvent(new Event('visibilitychange'))")
+
+
+def test_the_last_frame_is_shown_after_a_time_without_the_server(daemon: DaemonProcess, page: BrowserPage) -> None:
+    with acqstream.create("cells", endpoint=daemon.endpoint) as run:
+        run.put(frame_of_squares(1), time=0)
+        until(lambda: shown_number(page) == 1, "the run is shown")
+        hide(page, True)
+        run.put(frame_of_squares(2), time=1)
+    asked = "fetch('/api/status').then((answer) => answer.json()).then(({ texts }) => texts.ended.length)"
+    until(lambda: page.value(asked) == 1, "it has ended")
+    hide(page, False)
+    until(lambda: shown_number(page) == 2, "the last frame is shown")
+    until(lambda: "2 frames stored" in page.text("#ended"), "with the receipt")
+
+
+def test_another_picture_does_not_stay_under_the_name_of_a_run(daemon: DaemonProcess, page: BrowserPage) -> None:
+    with acqstream.create("first", endpoint=daemon.endpoint) as run:
+        run.put(frame_of_squares(11), time=0)
+        until(lambda: shown_number(page) == 11 and "frame 0" in page.text("#live-facts"), "the run is shown")
+        with acqstream.create("second", endpoint=daemon.endpoint):
+            until(lambda: page.text("#next-run") == "next run: second", "the next one is offered")
+            page.press("n")
+            until(lambda: not page.value("document.getElementById('no-picture').hidden"), "it has no picture")
+            assert page.text("#no-picture") == "no frame yet"
+            assert (page.text("#live-name"), shown_number(page)) == ("second", None)
+            assert page.text("#live-facts") == page.text("#saturated") == ""
+            assert page.value("document.getElementById('histogram').children.length") == 0
+            page.press("n")
+            until(lambda: shown_number(page) == 11, "back")
+
+
+def test_a_refused_question_is_asked_again(daemon: DaemonProcess, page: BrowserPage) -> None:
+    """A busy server refuses some; here the first one about a run that has ended."""
+    page.value(
+        "(() => { window.asked = 0; const ask = window.fetch; window.fetch = (url, ...more) =>"
+        " url === '/api/datasets/cells' && !document.querySelector('#runs article') && ++window.asked === 1"
+        " ? Promise.resolve(new Response('', { status: 503 })) : ask(url, ...more); })()"
+    )
+    with acqstream.create("cells", endpoint=daemon.endpoint) as run:
+        run.put(frame_of_squares(11), time=0)
+        until(lambda: shown_number(page) == 11, "the run is shown")
+    until(lambda: page.value("window.asked > 1"), "it has ended, and is asked for again")
+    assert page.value("document.getElementById('no-picture').hidden")
+    assert shown_number(page) == 11
+
+
+def test_back_from_a_missing_frame(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    axes: list[dict[str, int | str]] = [{"channel": one, "time": time} for one, time in (("A", 0), ("B", 0), ("A", 1))]
+    write_log(tmp_path / "data" / "old", [frame_of(number, (96, 128), axes=one) for number, one in enumerate(axes)])
+    missing = "!document.getElementById('no-picture').hidden"
+    with web_thread(tmp_path / "data", endpoint="tcp://127.0.0.1:9") as site, BrowserPage(tmp_path) as page:
+        page.open(f"{site.url}/")
+        until(lambda: page.value("document.querySelector('.look') !== null"), "the dataset is listed")
+        page.value("document.querySelector('.look').click()")
+        until(lambda: "frame 2" in page.text("#live-facts"), "the newest frame is shown")
+        page.press("2")
+        until(lambda: "frame 1" in page.text("#live-facts"), "the other channel")
+        for _ in range(2):
+            page.press("ArrowRight")
+            until(lambda: page.value(missing), "it has one frame only")
+            page.press("ArrowLeft")
+            until(lambda: not page.value(missing), "back")
+        assert "frame 1" in page.text("#live-facts")
+
+
+def test_more_runs_than_small_pictures(page: BrowserPage) -> None:
+    """The one that is shown has one, with its own state; the key goes to all."""
+    found = page.value(
+        "import('/page/strip.js').then(({ RunStrip }) => {"
+        " const live = { name: 'run12', show(folder) { this.name = folder; }, follow() {} };"
+        " const strip = new RunStrip(live);"
+        " const run = (n) => ({ folder: `run${n}`, name: `r${n}`, state: 'RUNNING' });"
+        " strip.follow({ runs: [...Array(15).keys()].map(run) });"
+        " const text = (one, name) => one.querySelector(name).textContent;"
+        " const items = [...document.querySelectorAll('#strip button')];"
+        " const shown = items.map((one) => [text(one, 'b'), text(one, 'small')]);"
+        " const went = [0, 1, 2].map(() => (strip.next(), live.name));"
+        " document.getElementById('strip').hidden = true;"  # that of the page has none
+        " return { shown, went }; })"
+    )
+    assert found["shown"] == [[f"r{number}", "running"] for number in range(13)]
+    assert found["went"] == ["run13", "run14", "run0"]
+
+
 def test_a_run_has_a_sentence_and_a_bar_of_planned_frames(daemon: DaemonProcess, page: BrowserPage) -> None:
     with acqstream.create("cells", endpoint=daemon.endpoint, expect=8) as run:
         run.put(frame_of_squares(1), time=0)

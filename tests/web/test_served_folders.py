@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,14 @@ def test_where_a_link_leads_is_looked_at_again(data: Path) -> None:
     (data / ".hop").symlink_to(data.parent)
     os.utime(data, (1000, 1000))
     assert set(folders.all()) == {"cells"}
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="these systems keep such names out")
+def test_a_name_that_is_not_utf8_hides_no_other(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    os.mkdir(os.fsencode(data) + b"/bad-\xff")
+    folders = ServedFolders(data)
+    for _ in range(3):
+        assert set(folders.all()) == {"cells"}
+    assert [one.getMessage() for one in caplog.records if "not UTF-8" in one.getMessage()] == [
+        f"not served, since their names are not UTF-8: 1 folders or files in {data}, such as 'bad-\\udcff'; rename them"
+    ]

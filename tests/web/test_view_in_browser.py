@@ -139,6 +139,43 @@ def test_a_drag_moves_the_picture(page: BrowserPage) -> None:
     until(lambda: stripes_seen(page) > 100, "the part that is seen now is drawn")
 
 
+def test_only_the_first_button_moves_the_picture(page: BrowserPage) -> None:
+    """Also when its end was not seen, as one over a menu or outside of the window."""
+    page.press("x")
+    until(lambda: stripes_seen(page) > 100, "single columns are seen")
+    y, x = stored_at(page, *MIDDLE)
+    for button, number in (("right", 2), ("middle", 4), ("left", 1)):
+        at = {"x": MIDDLE[0], "y": MIDDLE[1], "button": button, "buttons": number}
+        page.command("Input.dispatchMouseEvent", type="mousePressed", clickCount=1, **at)
+        if button != "left":
+            page.command("Input.dispatchMouseEvent", type="mouseMoved", **{**at, "x": MIDDLE[0] - 60})
+        page.point(MIDDLE[0] - 90, MIDDLE[1])
+        place = f"y {y:,}, x {x - 90:,} "
+        until(lambda place=place: page.text("#pixel").startswith(place), f"no move by {button}")  # type: ignore[misc]
+        page.point(*MIDDLE)
+
+
+def test_one_to_one_on_a_wide_screen(page: BrowserPage) -> None:
+    page.resize(2400, 1200)
+    page.press("x")
+    until(lambda: zoom(page) == "100 %" and stripes_seen(page) > 100, "single columns are seen")
+    canvas = page.value("document.getElementById('picture').width")
+    assert box(page, "#picture")["width"] == pytest.approx(canvas, abs=0.5)
+
+
+@pytest.mark.parametrize("shapes", [[[1500, 2100, 3]] * 2, [[1500, 2100], [3000, 2100]]])
+def test_the_view_stays_with_the_next_picture(page: BrowserPage, shapes: list[list[int]]) -> None:
+    """Of colour, and of a mosaic that has grown."""
+    centres = page.value(
+        "import('/page/view.js').then(({ PictureView }) => { const view = new PictureView();"
+        " const facts = { start: [0, 0], steps: [1, 1] };"
+        f" const [first, next] = {shapes}.map((shape) => ({{ shape, pixel_um: null }}));"
+        " view.place(facts, first); view.zoomTo(4); view.panBy(80, -40); const before = view.centre;"
+        " view.place(facts, next); return [before, view.centre]; })"
+    )
+    assert centres[0] == centres[1] != [750, 1050]
+
+
 def test_two_fingers_zoom(page: BrowserPage) -> None:
     page.resize(390, 844)
     page.command("Emulation.setTouchEmulationEnabled", enabled=True, maxTouchPoints=2)

@@ -7,6 +7,7 @@ least recently used one is closed first.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -21,6 +22,8 @@ from acqstream.formats.ndtiff import NDTiffFormat
 from acqstream.formats.registry import find_format
 from acqstream.web.data.virtual_dataset import ServedDataset
 
+logger = logging.getLogger("acqstream.web")
+
 LISTED_S = 0.5  # a listing is used again for so long
 SETTLED_NS = 2_500_000_000  # a directory that changed later may change again without another time of change
 KIND_S = 2.0  # likewise what a folder holds
@@ -28,12 +31,16 @@ MAX_KINDS = 10_000
 
 
 class ServedFolders:
-    """Folders directly below `data` by name, but hidden ones and links that lead out of it. Thread safe."""
+    """Folders directly below `data` by name, but hidden ones and links that lead out of it. Thread safe.
+
+    A name that is not UTF-8 has no address, so its folder is left out.
+    """
 
     def __init__(self, data: Path) -> None:
         self._data = data
         self._lock = threading.Lock()
         self._listed: dict[str, Path] = {}
+        self._reported: set[str] = set()  # names without an address
         self._kinds: dict[Path, tuple[bool, float]] = {}  # True for containers of chunk formats, and when looked at
         self._listed_at_s = -LISTED_S
         self._changed_ns = 0  # when the data directory changed before it was listed; 0: it is listed again
@@ -81,18 +88,33 @@ class ServedFolders:
     def _list(self) -> tuple[dict[str, Path], bool]:
         """Folders by name, and whether links are among the entries."""
         top = os.path.realpath(self._data)
-        found, has_links = {}, False
+        found, has_links, nameless = {}, False, set()
         try:
             with os.scandir(self._data) as entries:
                 for entry in sorted(entries, key=lambda one: one.name):
                     if entry.name.startswith("."):
+                        continue
+                    if not _is_utf8(entry.name):
+                        nameless.add(entry.name)
                         continue
                     has_links |= entry.is_symlink()
                     if _is_folder(entry) and not (entry.is_symlink() and _is_outside(entry.path, top)):
                         found[entry.name] = Path(entry.path)
         except OSError as error:
             raise StorageError.wrap(error, str(self._data), "list the data directory") from error
+        if new := nameless - self._reported:
+            text = "not served, since their names are not UTF-8: %d folders or files in %s, such as %r; rename them"
+            logger.warning(text, len(nameless), self._data, min(new))
+        self._reported = nameless
         return found, has_links
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -19,8 +19,9 @@ from urllib.parse import quote
 
 from acqstream.errors import AcqStreamError, CorruptDataset
 from acqstream.formats.ndtiff.completion import StateFile
-from acqstream.formats.ndtiff.folders import VIEW_SUFFIX, run_of_part
+from acqstream.formats.ndtiff.folders import VIEW_SUFFIX, is_run, run_of_part
 from acqstream.formats.registry import find_format
+from acqstream.model.dataset_name import name_key
 from acqstream.model.units import shell_word
 from acqstream.model.view_spec import LOG_VIEW_KINDS
 from acqstream.monitor.daemon_watch import receipt_in
@@ -64,7 +65,10 @@ class DatasetEntry:
 
 @dataclass(frozen=True, slots=True)
 class DatasetPage:
-    """Some datasets that were searched for. total: all of them; offset of the next page, None after the last one."""
+    """Some datasets that were searched for. total: all of them; offset of the next page, None after the last one.
+
+    Of more than MAX_LOOKS other folders some may count at first. The next page may turn out empty.
+    """
 
     total: int
     next_offset: int | None
@@ -87,9 +91,10 @@ class DatasetCatalog:
         self._folded: dict[str, str] = {}  # names to search in
         self._parts: dict[str, list[str]] = {}  # names of mirrors, by dataset
         self._others: set[str] = set()  # names of folders that are no dataset
+        self._told: set[str] = set()  # names that were told from those
         self._latest: list[tuple[float, str]] = []  # time of the last change and name, the last changed one first
         self._timed_at_s = -math.inf
-        self._read: OrderedDict[str, tuple[float, DatasetEntry | None]] = OrderedDict()
+        self._read: OrderedDict[str, tuple[tuple[float, tuple[str, ...]], DatasetEntry | None]] = OrderedDict()
 
     def page(self, folders: Mapping[str, Path], search: str, offset: int, limit: int) -> DatasetPage:
         """At most `limit` datasets with all words of `search` in their names, the last changed one first.
@@ -98,7 +103,7 @@ class DatasetCatalog:
         """
         with self._lock:
             self._refresh(folders)
-            words, found = search.casefold().split(), self._latest
+            words, found = name_key(search).split(), self._latest
             if words:
                 found = [one for one in found if all(word in self._folded[one[1]] for word in words)]
             entries: list[DatasetEntry] = []
@@ -110,7 +115,7 @@ class DatasetCatalog:
                 entry = self._entry(name, changed_s)
                 if entry is not None:
                     entries.append(entry)
-            total = len(found) - sum(all(word in self._folded[name] for word in words) for name in self._others)
+            total = len(found) - sum(name in self._others for _, name in found)
             return DatasetPage(total, end if end < len(found) else None, entries)
 
     def _refresh(self, folders: Mapping[str, Path]) -> None:
@@ -123,8 +128,7 @@ class DatasetCatalog:
                     parts.setdefault(run, []).append(name)
             hidden = {one for names in parts.values() for one in names}
             self._parts, self._timed_at_s = parts, now_s
-            self._folded = {name: name.casefold() for name in folders}
-            self._others &= folders.keys()
+            self._folded = {name: name_key(name) for name in folders}
             names, later = [one for one in folders if one not in hidden], []
         else:
             names, later = [name for _, name in self._latest[:N_TIMED]], self._latest[N_TIMED:]
@@ -132,15 +136,29 @@ class DatasetCatalog:
         timed = _with_times((name, folders[name]) for name in names)
         if timed != self._latest[:N_TIMED] or not later:
             self._latest = sorted((*timed, *later), reverse=True)
+        if not later:
+            self._tell_others()
+
+    def _tell_others(self) -> None:
+        """Find new folders that are no dataset, which do not count; MAX_LOOKS of them at a time."""
+        self._others &= self._folders.keys()
+        self._told &= self._folders.keys()
+        n_looks = 0
+        for changed_s, name in self._latest:
+            if n_looks < MAX_LOOKS and name not in self._told:
+                self._told.add(name)
+                if not is_run(self._folders[name]):
+                    n_looks += 1
+                    self._entry(name, changed_s)
 
     def _entry(self, name: str, changed_s: float) -> DatasetEntry | None:
-        known = self._read.get(name)
-        if known is None or known[0] != changed_s:
-            known = changed_s, _entry(name, self._folders, changed_s, self._parts.get(name, ()))
+        known, key = self._read.get(name), (changed_s, tuple(self._parts.get(name, ())))
+        if known is None or known[0] != key:
+            known = key, _entry(name, self._folders, *key)
+            (self._others.add if known[1] is None else self._others.discard)(name)
             if time.time() - changed_s < SETTLED_S:
                 return known[1]  # it may change again without another time
             self._read[name] = known
-            (self._others.add if known[1] is None else self._others.discard)(name)
         self._read.move_to_end(name)
         if len(self._read) > MAX_READ:
             self._read.popitem(last=False)
@@ -168,7 +186,7 @@ def _entry(name: str, folders: Mapping[str, Path], changed_s: float, parts: Sequ
     except (AcqStreamError, OSError):
         return None
     receipt = receipt_in(folder) if format_name == "ndtiff" else None
-    texts = receipt_texts(receipt) if receipt is not None else None
+    texts = receipt_texts(receipt, str(folder.absolute())) if receipt is not None else None
     mirrors = tuple(one for one in sorted(parts) if not one.endswith(_NO_MIRRORS))
     return DatasetEntry(name, format_name, state, changed_s, texts, mirrors)
 

@@ -126,7 +126,7 @@ def mirror_texts(name: str, view: ViewStatus, published: int) -> dict[str, Any]:
 def ended_texts(run: EndedRun) -> dict[str, Any]:
     """Texts of a run that has ended."""
     receipt = run.receipt
-    texts = receipt_texts(receipt) if receipt is not None else _no_receipt()
+    texts = receipt_texts(receipt, run.last.path) if receipt is not None else _no_receipt()
     return {
         "id": run.last.dataset_id,
         "name": run.last.name,
@@ -135,8 +135,11 @@ def ended_texts(run: EndedRun) -> dict[str, Any]:
     }
 
 
-def receipt_texts(receipt: Receipt) -> dict[str, Any]:
-    """Texts of a receipt. is_good only if every frame that was sent is stored, or was declared as skipped."""
+def receipt_texts(receipt: Receipt, path: str) -> dict[str, Any]:
+    """Texts of a receipt. is_good only if every frame that was sent is stored, or was declared as skipped.
+
+    path: where the run lies now; it may have been copied or moved since.
+    """
     sent = "" if receipt.sent is None else f" of {receipt.sent:,} sent"
     gaps = [
         f"frame{'s' * (gap.count > 1)} {numbers_text(gap.first, gap.count)} missing{gap.reason and ': '}{gap.reason}"
@@ -153,7 +156,7 @@ def receipt_texts(receipt: Receipt) -> dict[str, Any]:
         "finished_at": receipt.finished_at,
         "is_good": receipt.complete,
         "verdict": receipt.sentence,
-        "verify": f"acqstream verify {shell_word(receipt.path)}",
+        "verify": f"acqstream verify {shell_word(path)}",
     }
 
 

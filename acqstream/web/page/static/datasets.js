@@ -36,7 +36,6 @@ export class DatasetList {
     if (!answer.ok || search !== $("search").value.trim() || offset !== this.offsets.at(-1)) return; // typed on meanwhile
     const content = await answer.text();
     if (content === this.shown) return;
-    this.shown = content;
     const { datasets, total, next } = JSON.parse(content);
     if (!search && !offset) this.newest = datasets[0]?.name ?? "";
     this.next = next;
@@ -45,6 +44,7 @@ export class DatasetList {
     setText($("dataset-count"), `${total.toLocaleString()} ${total === 1 ? "dataset" : "datasets"}${search ? ` with "${search}"` : ""}`);
     $("newer").hidden = this.offsets.length < 2;
     $("older").hidden = next === null;
+    this.shown = content; // last: what could not be shown is tried again
   }
 
   group(title, members, open) {
@@ -64,9 +64,8 @@ export class DatasetList {
     const facts = receipt ? [receipt.stored, receipt.size, ...receipt.gaps.map((gap) => gap.text)] : [];
     const mirrors = dataset.mirrors.map((name) => name.slice(dataset.name.length + 1)).join(", ");
     const quiet = [...facts, timeText(dataset.changed_s), mirrors && `mirrors: ${mirrors}`].filter(Boolean).join(" · ");
-    const name = dataset.name.slice(dataset.name.lastIndexOf("/") + 1);
     const more = [dataset.name, ...dataset.mirrors].map((one) => this.details(one, dataset, open));
-    return element("li", {}, look, element("div", {}, element("h4", {}, name), verdict, element("p", { class: "quiet" }, quiet), ...more));
+    return element("li", {}, look, element("div", {}, element("h4", {}, dataset.name), verdict, element("p", { class: "quiet" }, quiet), ...more));
   }
 
   // Ways to open a dataset, or a mirror of it; asked for when they are wanted.
@@ -88,15 +87,13 @@ export class DatasetList {
   }
 }
 
-// Folder (of a user) and day.
-function groupOf(dataset) {
-  const folder = dataset.name.slice(0, Math.max(0, dataset.name.lastIndexOf("/")));
-  return [folder, timeText(dataset.changed_s, "day")].filter(Boolean).join(" · ");
-}
-
+// By the day of the last change.
 function grouped(datasets) {
   const groups = new Map();
-  for (const one of datasets) groups.set(groupOf(one), [...(groups.get(groupOf(one)) ?? []), one]);
+  for (const one of datasets) {
+    const day = timeText(one.changed_s, "day");
+    groups.set(day, [...(groups.get(day) ?? []), one]);
+  }
   return groups;
 }
 

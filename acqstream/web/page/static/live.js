@@ -28,6 +28,8 @@ export class LivePicture {
     this.facts = null;
     this.run = null; // texts of the run, while it runs
     this.changes = 0;
+    this.isDescribed = false; // with its receipt, if it has ended
+    this.askedMs = -Infinity; // when it was asked for what it is
     $("hold").addEventListener("click", () => this.setAuto(false));
     $("auto").addEventListener("click", () => this.setAuto(true));
     $("all-channels").addEventListener("click", () => this.setComposite());
@@ -41,7 +43,12 @@ export class LivePicture {
     if (this.isDefault && runs.length) this.show(runs[0].folder);
     const before = this.run;
     this.run = runs.find((run) => run.folder === this.name) ?? null;
-    if (before && !this.run) this.describedMs = 0; // its receipt
+    if (before && !this.run) { // its receipt and its last frame, also after a time without the server
+      this.isDescribed = false;
+      this.askedMs = -Infinity;
+      this.drawnQuery = "";
+      this.changes += 1;
+    }
     if (this.run) {
       setText($("live-age"), this.isLive ? this.run.since_frame : "held");
       $("live-age").dataset.is = String(this.run.is_stale);
@@ -64,7 +71,8 @@ export class LivePicture {
     this.isLive = true;
     this.limits = {};
     this.facts = null;
-    this.describedMs = 0;
+    this.isDescribed = false;
+    this.askedMs = -Infinity;
     this.drawnQuery = "";
     this.changes += 1;
     this.view.reset();
@@ -78,10 +86,10 @@ export class LivePicture {
       const begin = performance.now();
       if (this.name && !document.hidden) {
         try {
-          if (begin - (this.describedMs ?? 0) > DESCRIBE_MS && (this.run || !this.describedMs || !this.described)) await this.describe();
+          if (begin - this.askedMs > DESCRIBE_MS && (this.run || !this.isDescribed)) await this.describe();
           await this.draw();
-        } catch {
-          // the server is away: the numbers say so
+        } catch { // the server is away: the numbers say so
+          if (!this.facts) this.showNothing("no picture");
         }
       }
       const periodMs = PERIOD_MS * Math.max(1, this.shownChannels().length);
@@ -91,11 +99,17 @@ export class LivePicture {
 
   async describe() {
     const changes = this.changes;
-    this.describedMs = performance.now();
+    this.askedMs = performance.now();
     const answer = await fetch(`/api/datasets/${encodeURIComponent(this.name)}`);
+    const described = answer.ok ? await answer.json() : null;
     if (changes !== this.changes) return;
-    if (!answer.ok) return this.showNothing("no frame yet");
-    this.described = await answer.json();
+    if (!described) { // asked for again
+      if (answer.status === 404) this.showNothing("no frame yet");
+      else if (!this.facts) this.showNothing("no picture");
+      return;
+    }
+    this.described = described;
+    this.isDescribed = true;
     const first = this.described.axes.channel?.values[0];
     if (first !== undefined && this.fixed.channel === undefined) this.fixed.channel = first;
     const planes = this.values("z");
@@ -128,8 +142,10 @@ export class LivePicture {
     if (!this.run && asked === this.drawnQuery) return; // a run that has ended does not change
     const pictures = await Promise.all(this.shownChannels().map((channel, place) => this.load(channel, queries[place])));
     const loaded = pictures.filter((one) => one.image);
-    if (loaded.length === pictures.length && changes === this.changes) this.drawnQuery = asked;
-    if (changes === this.changes) this.showPictures(loaded, pictures); // else another frame was chosen meanwhile
+    if (changes === this.changes) { // else another frame was chosen meanwhile
+      this.drawnQuery = loaded.length === pictures.length ? asked : "";
+      this.showPictures(loaded, pictures);
+    }
     for (const one of loaded) one.image.close();
   }
 
@@ -160,9 +176,21 @@ export class LivePicture {
 
   showNothing(text) {
     this.drawn = [];
+    this.drawnQuery = "";
+    if (!this.facts) this.showEmpty();
     this.onDraw();
     setText($("no-picture"), text);
     $("no-picture").hidden = false;
+  }
+
+  // Nothing of the dataset that was shown before stays under the name of this one.
+  showEmpty() {
+    const canvas = $("picture");
+    canvas.width = canvas.height = 1;
+    delete canvas.dataset.number;
+    for (const id of ["live-facts", "saturated", "low-text", "high-text"]) setText($(id), "");
+    $("histogram").replaceChildren();
+    $("scale-bar").hidden = true;
   }
 
   showFacts(facts) {

@@ -10,6 +10,7 @@ export class RunStrip {
   constructor(live) {
     this.live = live;
     this.runs = []; // {folder, name, state} of those that record, and of the one that is shown
+    this.pictured = []; // those of them that have a small picture
     this.at = 0; // whose picture is asked for next
     $("next-run").addEventListener("click", () => this.next());
     this.loop();
@@ -18,12 +19,13 @@ export class RunStrip {
   follow(texts) {
     this.texts = texts;
     const shown = this.live.name;
-    this.runs = texts.runs.slice(0, MAX_RUNS).map(({ folder, name, state }) => ({ folder, name, state: state.toLowerCase() }));
+    this.runs = texts.runs.map(({ folder, name, state }) => ({ folder, name, state: state.toLowerCase() }));
     if (shown && !this.runs.some((one) => one.folder === shown)) this.runs.unshift({ folder: shown, name: shown, state: "not recording" });
+    this.pictured = this.runs.filter((run, place) => place < MAX_RUNS || run.folder === shown);
     const strip = $("strip");
-    strip.hidden = this.runs.length < 2;
-    while (strip.children.length > this.runs.length) strip.lastElementChild.remove();
-    this.runs.forEach((run, place) => {
+    strip.hidden = this.pictured.length < 2;
+    while (strip.children.length > this.pictured.length) strip.lastElementChild.remove();
+    this.pictured.forEach((run, place) => {
       const item = strip.children[place] ?? strip.appendChild(this.item(place));
       if (item.dataset.folder !== run.folder) item.querySelector("canvas").width = 1;
       item.dataset.folder = run.folder;
@@ -38,7 +40,7 @@ export class RunStrip {
 
   item(place) {
     const item = element("button", { type: "button" }, element("span", { class: "thumb" }, element("canvas", { width: 1, height: 1 })), element("span", {}, element("b"), element("small")));
-    item.addEventListener("click", () => this.show(this.runs[place]));
+    item.addEventListener("click", () => this.show(this.pictured[place]));
     return item;
   }
 
@@ -63,13 +65,13 @@ export class RunStrip {
 
   async loop() {
     for (;;) {
-      if (!$("strip").hidden && !document.hidden) await this.draw(this.at++ % this.runs.length);
-      await new Promise((resolve) => setTimeout(resolve, PERIOD_MS / Math.max(1, this.runs.length)));
+      if (!$("strip").hidden && !document.hidden) await this.draw(this.at++ % this.pictured.length);
+      await new Promise((resolve) => setTimeout(resolve, PERIOD_MS / Math.max(1, this.pictured.length)));
     }
   }
 
   async draw(place) {
-    const { folder } = this.runs[place];
+    const { folder } = this.pictured[place];
     try {
       const answer = await fetch(`/api/datasets/${encodeURIComponent(folder)}/preview.jpg?max=${SIDE}`);
       const item = $("strip").children[place];

@@ -26,11 +26,22 @@ export function timeText(time, kind = "time") {
   return date.toLocaleString([], isToday ? { timeStyle: "short" } : { dateStyle: "medium", timeStyle: "short" });
 }
 
+// An item keeps its element while others come and go: somebody may be typing in it.
 export function fillList(list, items) {
   const template = document.getElementById(list.dataset.item);
-  while (list.children.length > items.length) list.lastElementChild.remove();
-  while (list.children.length < items.length) list.append(template.content.firstElementChild.cloneNode(true));
-  items.forEach((item, place) => fill(list.children[place], item));
+  const keys = items.map((item, place) => String(item.id ?? item.name ?? place));
+  const old = [...list.children];
+  old.forEach((child, place) => (child.dataset.key ??= keys[place])); // those of the server have none yet
+  const wanted = keys.map((key) => {
+    const found = old.findIndex((child) => child.dataset.key === key);
+    return found < 0 ? template.content.firstElementChild.cloneNode(true) : old.splice(found, 1)[0];
+  });
+  for (const child of old) child.remove();
+  wanted.forEach((child, place) => {
+    child.dataset.key = keys[place];
+    if (list.children[place] !== child) list.insertBefore(child, list.children[place] ?? null);
+    fill(child, items[place]);
+  });
 }
 
 export function element(name, attributes = {}, ...children) {

@@ -30,6 +30,7 @@ export class PictureView {
     this.stage.addEventListener("pointerdown", (event) => this.press(event));
     this.stage.addEventListener("pointermove", (event) => this.drag(event));
     for (const kind of ["pointerup", "pointercancel"]) this.stage.addEventListener(kind, (event) => this.pointers.delete(event.pointerId));
+    this.stage.addEventListener("lostpointercapture", (event) => event.target === this.stage && this.pointers.delete(event.pointerId));
     const sizes = new ResizeObserver(() => this.apply());
     for (const one of [this.stage, $("head"), $("controls")]) sizes.observe(one);
     document.addEventListener("fullscreenchange", () => document.fullscreenElement || this.setFull(false));
@@ -42,11 +43,11 @@ export class PictureView {
   }
 
   place(facts, described) {
-    const isOther = String(this.shape) !== String(described.shape);
-    this.shape = described.shape.slice(0, 2);
+    const isFirst = !this.shape;
+    this.shape = described.shape.slice(0, 2); // of a mosaic it grows, and the view stays where it is
     this.pixelUm = described.pixel_um;
     this.placed = { start: facts.start, steps: facts.steps };
-    if (isOther || !this.scale) this.centre = this.shape.map((side) => side / 2);
+    if (isFirst || !this.scale) this.centre = this.shape.map((side) => side / 2);
     this.apply();
   }
 
@@ -121,11 +122,15 @@ export class PictureView {
     if (step === 1 || device * step <= 1) return null;
     const { left, top, right, bottom } = this.stage.getBoundingClientRect();
     const [begin, end] = [this.toStored(top, left), this.toStored(bottom, right)];
+    const most = Math.floor(MAX_CROP_SIDE / Math.min(1, device)); // stored pixels that keep the wanted size
     const sides = [0, 1].map((axis) => {
-      const margin = (end[axis] - begin[axis]) / 4; // moves of the pointer are faster than answers
-      const from = clamped(GRID * Math.floor((begin[axis] - margin) / GRID), 0, this.shape[axis] - 1);
-      const to = clamped(GRID * Math.ceil((end[axis] + margin) / GRID), from + 1, this.shape[axis]);
-      return [from, to - from];
+      const part = (margin, grid) => {
+        const from = clamped(grid * Math.floor((begin[axis] - margin) / grid), 0, this.shape[axis] - 1);
+        return [from, clamped(grid * Math.ceil((end[axis] + margin) / grid), from + 1, this.shape[axis]) - from];
+      };
+      const seen = end[axis] - begin[axis];
+      const wide = part(clamped((most - seen) / 2 - GRID, 0, seen / 4), GRID); // moves of the pointer are faster than answers
+      return wide[1] <= most ? wide : part(0, 1);
     });
     const side = Math.max(sides[0][1], sides[1][1]) * Math.min(1, device);
     return { crop: [sides[0][0], sides[1][0], sides[0][1], sides[1][1]].join(), max: clamped(Math.ceil(side), 64, MAX_CROP_SIDE) };
@@ -172,13 +177,15 @@ export class PictureView {
   }
 
   press(event) {
+    if (event.pointerType === "mouse" && event.button !== 0) return;
     this.pointers.set(event.pointerId, event);
-    if (event.pointerType !== "mouse" || event.button === 0) this.stage.setPointerCapture(event.pointerId);
+    this.stage.setPointerCapture(event.pointerId);
   }
 
   drag(event) {
     const last = this.pointers.get(event.pointerId);
     if (!last) return;
+    if (!event.buttons) return void this.pointers.delete(event.pointerId); // released where no event told it
     const others = [...this.pointers.values()].filter((one) => one.pointerId !== event.pointerId);
     this.pointers.set(event.pointerId, event);
     if (others.length === 1) {
