@@ -123,7 +123,7 @@ class DaemonConfig(BaseModel):
     web_token: bool | None = Field(
         default=None,
         description="The web face asks for the token in the file web-token of the runtime directory. Default: if the "
-        "daemon has no tcp endpoint, so that only a group can use it.",
+        "daemon has no open tcp endpoint, so that not all users can use it.",
     )
     web_hosts: list[str] = Field(default=[], description="Further names by which clients address the web face.")
     web_origins: list[str] = Field(default=[], description="Further origins of web pages that may read answers, or *.")
