@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -35,3 +37,25 @@ def test_a_run_is_refused_while_it_is_recorded(daemon: DaemonProcess, tmp_path: 
     assert all(mirror.complete for mirror in again.wait_for_mirrors(HANG_S))
     remove_run(dataset)
     assert [path.name for path in dataset.parent.iterdir() if path.name.startswith("cells")] == []
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="no file system in memory")
+def test_a_run_moves_between_two_file_systems_and_back(daemon: DaemonProcess) -> None:
+    with acqstream.create("cells", endpoint=daemon.endpoint, mirrors=["n5", "ome-zarr"]) as run:
+        for time in range(5):
+            run.put(image_of(time, (64, 64)), time=time)
+        run.note("drug added")
+    assert all(mirror.complete for mirror in run.wait_for_mirrors(HANG_S))
+    dataset = Path(run.path)
+    parts = sorted(path.name for path in dataset.parent.iterdir() if path.name.startswith("cells"))
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        assert os.stat(memory).st_dev != os.stat(dataset).st_dev
+        for source, target in ((dataset, Path(memory) / "cells"), (Path(memory) / "cells", dataset)):
+            move_run(source, target)
+            assert not source.exists()
+            assert sorted(path.name for path in target.parent.iterdir() if path.name.startswith("cells")) == parts
+            assert verify(target).ok
+            with acqstream.open(target) as moved:
+                assert set(moved.mirrors) == {"n5", "ome-zarr"}
+                assert [note.text for note in moved.notes] == ["drug added"]
+                assert (moved.read_frame(time=4) == image_of(4, (64, 64))).all()
