@@ -19,8 +19,8 @@ from acqstream.errors import CorruptDataset, DatasetError, FrameNotFound, Unsupp
 from acqstream.formats.ndtiff import read_ahead, reader
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.frames import frame_region
-from acqstream.storage.files import read_file
 from acqstream.storage.files.read_file import BlockFile
+from acqstream.storage.platform import FILES
 from tests.formats.ndtiff.ndtiff_bytes import STACK, Folder, entry, image
 from tests.log.make_frames import frames_of, image_of, write_log
 
@@ -86,7 +86,7 @@ def test_frames_of_complete_blocks_are_read_straight_into_the_array(
     shape, count = (64, 64), 150
     write_log(tmp_path / "data", frames_of(count, shape))
     is_complete = []
-    original, pread_parts = BlockFile.read_parts, read_file.FILES.pread_parts
+    original, pread_parts = BlockFile.read_parts, FILES.pread_parts
 
     def read_parts(self: BlockFile, offset: int, parts: Sequence[memoryview]) -> bool:
         is_complete.append(original(self, offset, parts))
@@ -100,7 +100,7 @@ def test_frames_of_complete_blocks_are_read_straight_into_the_array(
     monkeypatch.setattr(read_ahead, "PIECE_BYTES", 2**18)
     monkeypatch.setattr(BlockFile, "read_parts", read_parts)
     if answer != "complete":
-        monkeypatch.setattr(read_file.FILES, "pread_parts", fail)
+        monkeypatch.setattr(FILES, "pread_parts", fail)
     expected = np.stack([image_of(number, shape) for number in range(count)])
     with acqstream.open(tmp_path / "data") as dataset:
         for places in (slice(None), slice(7, 120), slice(100, None, -1), slice(3, 150, 4), range(12)):
