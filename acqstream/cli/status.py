@@ -141,6 +141,9 @@ def _print_acquisition(run: AcquisitionStatus) -> None:
 
 def _say(text: str) -> None:
     """Print a line, folded to COLUMNS: no terminal is narrower, and a path has no end."""
+    if text.isascii() and len(text) <= COLUMNS:
+        print(text)
+        return
     from rich.cells import cell_len
     from rich.console import Console
     from rich.text import Text

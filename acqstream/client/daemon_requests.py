@@ -20,7 +20,6 @@ from acqstream.model.run_note import RunNote
 from acqstream.model.status import DaemonStatus
 from acqstream.protocol.frame_batch import encode_request
 from acqstream.protocol.replies import Closed, Error, Noted, ShutdownReply, StatusReply, Welcome
-from acqstream.protocol.requests import PROTOCOL_VERSION, shutdown_key_in
 from acqstream.storage.files.small_file import MAX_FILE_BYTES, read_small_file
 
 CONTACT_S = 3.0  # for the connection
@@ -134,6 +133,13 @@ def _send(link: Link, message: bytes, contact_s: float) -> None:
         raise no_daemon(link.endpoint)
 
 
+def _send_hello(link: Link, deadline: float) -> None:
+    from acqstream.protocol.requests import PROTOCOL_VERSION  # not for a status: it takes longer to load than to ask
+
+    hello = encode_request("hello", v=PROTOCOL_VERSION, client={})
+    _send(link, hello, min(CONTACT_S, deadline - time.monotonic()))
+
+
 def _ask_status(link: Link, deadline: float) -> DaemonStatus:
     try:
         _send(link, encode_request("ping"), deadline - time.monotonic())
@@ -160,8 +166,7 @@ def _ask_stop(link: Link, name: str, deadline: float) -> Receipt:
 
 
 def _ask_note(link: Link, name: str, note: RunNote, deadline: float) -> Noted:
-    hello = encode_request("hello", v=PROTOCOL_VERSION, client={})
-    _send(link, hello, min(CONTACT_S, deadline - time.monotonic()))
+    _send_hello(link, deadline)
     while (reply := link.wait_reply(deadline)) is not None:
         match reply:
             case Welcome(has_notes=False):
@@ -177,8 +182,7 @@ def _ask_note(link: Link, name: str, note: RunNote, deadline: float) -> Noted:
 
 
 def _ask_shutdown(link: Link, deadline: float) -> int:
-    hello = encode_request("hello", v=PROTOCOL_VERSION, client={})
-    _send(link, hello, min(CONTACT_S, deadline - time.monotonic()))
+    _send_hello(link, deadline)
     n_running: int | None = None
     while (reply := link.wait_reply(deadline)) is not None:
         match reply:
@@ -196,6 +200,8 @@ def _ask_shutdown(link: Link, deadline: float) -> int:
 
 
 def _read_key(endpoint: str, path: str) -> str:
+    from acqstream.protocol.requests import shutdown_key_in
+
     advice = f"cannot shut down the daemon at {endpoint}"
     if not path:
         raise AcquisitionRefused(f"{advice}: it is of an earlier version; end its process instead", code="denied")

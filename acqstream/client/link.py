@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 import time
 from pathlib import Path
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from acqstream.client.default_endpoint import hint, starting
 from acqstream.client.keys import CurveKeys, port_keys
@@ -36,6 +36,7 @@ _SOCKET_OPTIONS = {
 }
 _LOST_EVENTS = zmq.Event.DISCONNECTED | zmq.Event.CLOSED
 """The first follows a connection or its handshake. The second means that no process listens."""
+_MONITOR_EVENT = struct.Struct("=Hi")  # zmq_socket_monitor(3); `zmq.utils.monitor` loads asyncio
 _TCP_SEND_BUFFER_BYTES = 4 * 2**20
 _IS_FORK_POSSIBLE = can_fork()
 _open_links: dict[int, Link] = {}  # by id
@@ -141,13 +142,13 @@ class Link:
 
     def _read_monitor(self) -> None:
         while self._monitor is not None and self._monitor.poll(0):
-            message = recv_monitor_message(self._monitor)
-            if message["event"] & _LOST_EVENTS:
+            event, value = _MONITOR_EVENT.unpack(self._monitor.recv_multipart()[0])
+            if event & _LOST_EVENTS:
                 self._is_lost = True
                 continue
             self.was_connected = True
             if _IS_FORK_POSSIBLE:
-                self._descriptor = _identity(int(message["value"]))
+                self._descriptor = _identity(value)
                 _open_links[id(self)] = self
 
     def _end_monitor(self) -> None:

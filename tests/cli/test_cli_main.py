@@ -48,7 +48,18 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.strip()
 
 
-@pytest.mark.parametrize("arguments", [("fly",), ("status", "--fast"), ("info",)])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("fly",),
+        ("status", "--fast"),
+        ("status", "--timeout", "soon"),
+        ("info",),
+        ("info", "one", "two"),
+        ("mirror", "--memory-mb", "3", "run", "n5"),
+        ("wait", "--timeout", "-1"),
+    ],
+)
 def test_wrong_usage(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]) -> None:
     code, out, err = run(capsys, *arguments)
     assert code == ExitCode.USAGE
@@ -84,7 +95,10 @@ def test_error_is_one_line_with_the_next_step() -> None:
     ("arguments", "heavy"),
     [
         (["--help"], ("numpy", "pydantic", "psutil", "zmq", "rich.table")),
-        (["status", "--timeout", "0.05", "--endpoint", "tcp://127.0.0.1:9"], ("psutil", "tifffile", "pymmcore_plus")),
+        (
+            ["status", "--endpoint", "tcp://127.0.0.1:9"],
+            ("psutil", "tifffile", "pydantic", "asyncio"),
+        ),
     ],
 )
 def test_light_verbs_load_little(arguments: list[str], heavy: tuple[str, ...]) -> None:

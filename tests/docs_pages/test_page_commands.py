@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 import typer.main
 
-from acqstream.cli.main import app
+from acqstream.cli.main import command_line
 from tests.docs_pages import pages
 from tests.docs_pages.blocks import PAGES, ROOT, Statement, statements
 
 ALL = [one for path in PAGES for one in statements(path)]
 PROGRAM = Path(__file__).with_name("page_program.py")
-VERBS: dict[str, Any] = getattr(typer.main.get_command(app), "commands")  # noqa: B009 - of a group
+VERBS: dict[str, Any] = getattr(typer.main.get_command(command_line()), "commands")  # noqa: B009 - of a group
 HOME = "/home/reader"
 SCENE_S = 280
 UNSHARE = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child"]

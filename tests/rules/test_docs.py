@@ -132,9 +132,9 @@ def test_the_readme_names_every_command():
         pytest.skip("there is no README or no command line yet")
     import typer.main
 
-    from acqstream.cli.main import app
+    from acqstream.cli.main import command_line
 
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(command_line())
     verbs = getattr(command, "commands", {})
     assert verbs, "no commands found"
     text = README.read_text(encoding="utf-8")

@@ -130,7 +130,7 @@ class AxisColumn:
         new = self.codes.values[self._distinct_rows :]
         if len(new):
             self._distinct_rows += len(new)
-            self._distinct = np.union1d(self._distinct, new[new != MISSING])
+            self._distinct = _ascending(np.concatenate((self._distinct, new[new != MISSING])))
         values: list[AxisValue] = self._distinct.tolist()
         return values
 
@@ -167,6 +167,12 @@ class AxisColumn:
         if code == len(self._table):
             self._table.append(value)
         return code
+
+
+def _ascending(values: NDArray[Any]) -> NDArray[Any]:
+    """The distinct values. `np.unique` without positions loads numpy.ma: a fifth of the time of `acqstream info`."""
+    ordered = np.sort(values)
+    return ordered[np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])] if len(ordered) else ordered
 
 
 def _fits(values: Sequence[object]) -> bool:
@@ -277,7 +283,7 @@ class FrameTable:
             bits = np.zeros(count - first, np.uint32)
             for bit, column in enumerate(self.axes.values()):
                 bits |= (column.codes.values[first:count] != MISSING).astype(np.uint32) << np.uint32(bit)
-            self._kinds.update(dict.fromkeys(np.unique(bits).tolist()))
+            self._kinds.update(dict.fromkeys(_ascending(bits).tolist()))
             self._kinds_rows = count
         return [tuple(name for bit, name in enumerate(self.axes) if kind >> bit & 1) for kind in self._kinds]
 
