@@ -62,7 +62,7 @@ class OpenShards:
         The result is the offset of the first one; the others follow.
         """
         with self._used(key) as file:
-            return file.store_together(chunks)
+            return file.store(chunks)
 
     def sync(self) -> None:
         """Publish the chunks stored before. They survive a power cut when this returns."""
