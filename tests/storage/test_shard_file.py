@@ -16,7 +16,7 @@ from acqstream.errors import ConfigError, CorruptDataset, DiskFullAtSync, Storag
 from acqstream.storage.stores.local_store import LocalStore
 from acqstream.storage.stores.shard_file import ShardFile
 from acqstream.storage.stores.shard_index import MISSING, ShardIndex, ShardReader, note_key
-from acqstream.storage.stores.store import Store
+from acqstream.storage.stores.store import WritableStore
 from tests.storage.memory_store import MemoryStore
 from tests.storage.recording_disk import RecordingDisk, build
 from tests.storage.scripted_disk import ANY, ScriptedDisk
@@ -35,14 +35,14 @@ def content_of(slot: int, version: int) -> bytes:
     return (f"{slot}.{version};".encode() * 3000)[: random.Random(f"{slot} {version}").choice([0, 10, 5000, 9999])]
 
 
-def read_published(store: Store, index: ShardIndex) -> State:
+def read_published(store: WritableStore, index: ShardIndex) -> State:
     """As another process of ours reads it."""
     reader = ShardReader(store, KEY, index)
     found = {slot: reader.read(slot) for slot in range(SLOTS)}
     return {slot: content for slot, content in found.items() if content is not None}
 
 
-def read_foreign(store: Store, index: ShardIndex) -> State | None:
+def read_foreign(store: WritableStore, index: ShardIndex) -> State | None:
     """As other software reads it: by the object alone. None if there is none."""
     if store.size(KEY) is None:
         return None
@@ -255,7 +255,7 @@ class History:
         self.states: list[State] = [{}]  # after each store
         self.published = 0  # index in `states`
 
-    def run(self, store: Store, index: ShardIndex, visible: bool) -> Iterator[None]:
+    def run(self, store: WritableStore, index: ShardIndex, visible: bool) -> Iterator[None]:
         shard = ShardFile(store, KEY, index, visible=visible)
         for step in SCRIPT:
             if step == "s":
@@ -269,7 +269,7 @@ class History:
             yield
 
 
-def check(store: Store, index: ShardIndex, visible: bool, states: Sequence[State], published: int) -> None:
+def check(store: WritableStore, index: ShardIndex, visible: bool, states: Sequence[State], published: int) -> None:
     """What is there is the last published state or a newer one, for us and, if there is anything, for others."""
     allowed = states[published:]
     assert read_published(store, index) in allowed

@@ -23,7 +23,7 @@ from acqstream.storage.stores.shard_index import (
     note_key,
     object_key,
 )
-from acqstream.storage.stores.store import Store, require
+from acqstream.storage.stores.store import WritableStore, require
 
 _COPIED_BYTES = 2**23  # at a time
 
@@ -42,7 +42,7 @@ class ShardFile:
     must be stored again through a new ShardFile.
     """
 
-    def __init__(self, store: Store, key: str, index: ShardIndex, *, visible: bool = False) -> None:
+    def __init__(self, store: WritableStore, key: str, index: ShardIndex, *, visible: bool = False) -> None:
         require(store, "append", f"a shard ({key})")
         if index.head_bytes:
             require(store, "in_place", f"a shard with its index at the start ({key})")
