@@ -176,7 +176,8 @@ class ChunkBoxes:
             ours, theirs = [], []
             for part, number, size, length in zip(box, position, spec.chunk_shape, chunk.shape, strict=True):
                 begin = number * size
-                first, stop = max(part.start, begin), min(part.stop, begin + length)
+                first = max(part.start, begin)
+                stop = max(first, min(part.stop, begin + length))  # a chunk at the edge may be shorter
                 ours.append(slice(first - part.start, stop - part.start))
                 theirs.append(slice(first - begin, stop - begin))
             found[tuple(ours)] = chunk[tuple(theirs)]

@@ -38,7 +38,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "grid": (5, 460),
     "integrity": (12, 3016),
     "log": (20, 4578),
-    "mirrors": (25, 6519),
+    "mirrors": (25, 6520),
     "model": (16, 2232),
     "monitor": (4, 641),
     "protocol": (8, 1741),
