@@ -7,7 +7,7 @@ are written once for all formats, in `acqstream.mirrors`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol, TypeVar
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.check_report import CheckReport
-from acqstream.formats.chunk_layout import ChunkLayout, Encoded, Plan
+from acqstream.formats.chunk_layout import ChunkLayout, Plan
 from acqstream.storage.stores.data_path import DataPath
 
 
@@ -53,22 +53,6 @@ class SpaceWriter(Protocol):
     """Announces distances, places and values of an array."""
 
     def set_space(self, levels: Sequence[ArraySpec]) -> None: ...
-
-
-class ChunkWriter(SpaceWriter, Protocol):
-    """Publishes the chunks of a container: `Publisher` of acqstream.mirrors."""
-
-    @property
-    def joins_chunks(self) -> bool: ...
-    def stored_with(self, level: int, position: Position) -> Hashable: ...
-    def encode(
-        self, level: int, position: Position, chunk: NDArray[np.generic], present: NDArray[np.bool_] | None = None
-    ) -> Encoded: ...
-    def store(self, level: int, position: Position, encoded: Encoded) -> None: ...
-    def store_together(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None: ...
-    def grow(self, level: int, shape: tuple[int, ...]) -> None: ...
-    def sync(self) -> None: ...
-    def finish(self, levels: Sequence[ArraySpec]) -> None: ...
 
 
 OptionsT = TypeVar("OptionsT")

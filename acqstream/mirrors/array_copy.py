@@ -6,12 +6,9 @@ attributes stay. A copy that was interrupted restarts; its note has no plan unti
 
 from __future__ import annotations
 
-import itertools
-import math
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,25 +18,26 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import DatasetError
-from acqstream.formats.chunk_format import ChunkArrayReader, ChunkFormat, ChunkWriter
+from acqstream.formats.chunk_format import ChunkArrayReader, ChunkFormat
 from acqstream.formats.chunk_layout import Plan
-from acqstream.mirrors.assembly import Assembly, SavedMirror
+from acqstream.mirrors.assembly import open_assembly
 from acqstream.mirrors.mirror_container import (
     MirrorNote,
     is_nonempty,
     open_publisher,
+    opened,
     read_note,
     remove_container,
     write_note,
 )
 from acqstream.mirrors.mirror_plan import Budget, ChunkPlan, options_of, plan_spec_chunks
-from acqstream.mirrors.slab import SlabBuffers
+from acqstream.mirrors.publisher import Publisher
+from acqstream.mirrors.slab_comparison import ChunkBoxes
 from acqstream.mirrors.slab_grid import empty_levels
 from acqstream.mirrors.slab_tasks import Workers
 from acqstream.model.axes import PICTURE_AXES, stored_axis_order
 from acqstream.storage.files.directory_lock import DirectoryLock
 from acqstream.storage.files.disk import LocalDisk
-from acqstream.storage.stores.data_path import data_path_of
 from acqstream.views.checkpoint import view_folder
 from acqstream.views.view_folder import id_of_summary
 
@@ -47,70 +45,40 @@ from acqstream.views.view_folder import id_of_summary
 class ArrayPlanes:
     """Reads level 0 of a stored array plane by plane, as level 0 of another array has its axes (`spec`).
 
-    Axes that only one of the two has are of extent 1. The chunks of the last plane stay in memory, up to `max_bytes`:
-    its neighbours lie in them. Used by one thread.
+    Axes that only one of the two has are of extent 1. Chunks stay in memory, up to `max_bytes`: the neighbours of a
+    plane lie in them. Used by one thread.
     """
 
     def __init__(self, reader: ChunkArrayReader, spec: ArraySpec, max_bytes: int) -> None:
         stored = reader.spec
-        self._reader = reader
+        self._stored = stored
+        self._boxes = ChunkBoxes(reader, max_bytes)
         self._outer = [at for at, name in enumerate(stored.axes) if name not in PICTURE_AXES]
         places = [name for name in spec.axes if name not in PICTURE_AXES]
         self._places = [places.index(stored.axes[at]) if stored.axes[at] in places else None for at in self._outer]
         picture = [name for name in stored.axes if name in PICTURE_AXES]
         names = [name for name in spec.axes if name in picture]
         self._order = [picture.index(name) for name in names]
-        self._shape = tuple(stored.shape[stored.axes.index(name)] for name in picture)
+        self._shape = [stored.shape[stored.axes.index(name)] for name in picture]
         self._added = [at for at, name in enumerate(n for n in spec.axes if n in PICTURE_AXES) if name not in picture]
-        depth = math.prod(stored.chunk_shape[at] for at in self._outer)
-        self._keeps_chunks = depth * math.prod(self._shape) * stored.dtype.itemsize <= max_bytes
-        self._kept: tuple[tuple[int, ...], NDArray[Any] | None] | None = None
 
     def read(self, place: Sequence[int]) -> NDArray[Any] | None:
         """The plane at a place along the outer axes of `spec`, its axes in that order.
 
         None if no chunk of it is stored, and outside the array: slabs may be deeper.
         """
-        stored = self._reader.spec
-        at = [0 if number is None else place[number] for number in self._places]
-        if any(here >= stored.shape[axis] for here, axis in zip(at, self._outer, strict=True)):
+        box = [range(size) for size in self._stored.shape]
+        for axis, number in zip(self._outer, self._places, strict=True):
+            at = 0 if number is None else place[number]
+            if at >= self._stored.shape[axis]:
+                return None
+            box[axis] = range(at, at + 1)
+        found = self._boxes.read(box)
+        if found is None:
             return None
-        steps = [stored.chunk_shape[axis] for axis in self._outer]
-        group = tuple(here // step for here, step in zip(at, steps, strict=True))
-        inside = tuple(here % step for here, step in zip(at, steps, strict=True))
-        if self._keeps_chunks:
-            if self._kept is None or self._kept[0] != group:
-                self._kept = None  # its memory is free for the next ones
-                self._kept = (group, self._load(group, [slice(0, step) for step in steps]))
-            found = self._kept[1]
-            plane = None if found is None else found[inside]
-        else:
-            found = self._load(group, [slice(here, here + 1) for here in inside])
-            plane = None if found is None else found[(0,) * len(inside)]
-        return None if plane is None else np.expand_dims(plane.transpose(self._order), self._added)
-
-    def _load(self, group: Sequence[int], inside: Sequence[slice]) -> NDArray[Any] | None:
-        """Parts of all chunks at this place of the grid along the outer axes; the axes of the picture come last."""
-        spec = self._reader.spec
-        picture = [axis for axis in range(len(spec.axes)) if axis not in self._outer]
-        found: NDArray[Any] | None = None
-        for across in itertools.product(*(range(spec.grid_shape[axis]) for axis in picture)):
-            position = [0] * len(spec.axes)
-            for axis, number in (*zip(self._outer, group, strict=True), *zip(picture, across, strict=True)):
-                position[axis] = number
-            chunk = self._reader.read_chunk(tuple(position))
-            if chunk is None:
-                continue
-            part = chunk.transpose([*self._outer, *picture])[tuple(inside)]
-            if found is None:
-                found = np.zeros([*(some.stop - some.start for some in inside), *self._shape], spec.dtype)
-            region = spec.region(tuple(position))
-            depths = [slice(0, size) for size in part.shape[: len(inside)]]
-            found[(*depths, *(region[axis] for axis in picture))] = part
-        return found
+        return np.expand_dims(found.reshape(self._shape).transpose(self._order), self._added)
 
 
-_POLL_S = 0.002
 _SOURCE_SHARE = 0.25  # of the memory: for chunks of the source
 
 Progress = Callable[[int, int], None]
@@ -145,7 +113,7 @@ def copy_array(
     for an array that the target cannot hold; StorageError.
     """
     folder = view_folder(container, "view")
-    with _opened(found, source) as readers:
+    with opened(found, source) as readers:
         reader = readers[0]
         if not reader.complete:
             raise DatasetError(f"{source}: is still being written; copy it once it is complete")
@@ -153,7 +121,7 @@ def copy_array(
         os.makedirs(folder, exist_ok=True)
         with closing(DirectoryLock(os.fspath(folder))):
             if is_nonempty(container) and _is_current(target, container, folder, note, is_remade=is_remade):
-                with _opened(target, container) as levels:
+                with opened(target, container) as levels:
                     return CopiedArray(container, tuple(level.spec for level in levels), 0, "")
             if is_nonempty(container):
                 remove_container(LocalDisk(), folder, read_note(folder), container)
@@ -173,7 +141,7 @@ def compare_copy(
     source: Path, found: ChunkFormat[Any], target: ChunkFormat[Any], container: Path, on_progress: Progress
 ) -> tuple[int, int]:
     """Read every plane of both. Return the numbers of planes and of different ones; missing chunks are zeros."""
-    with _opened(found, source) as sources, _opened(target, container) as copies:
+    with opened(found, source) as sources, opened(target, container) as copies:
         spec = copies[0].spec
         planes = [ArrayPlanes(level, spec, 2**28) for level in (sources[0], copies[0])]
         outer = [size for name, size in zip(spec.axes, spec.shape, strict=True) if name not in PICTURE_AXES]
@@ -206,7 +174,7 @@ def _announced(target: ChunkFormat[Any], plan: Plan) -> Sequence[ArraySpec]:
 
 
 def _store(
-    writer: ChunkWriter,
+    writer: Publisher,
     target: ChunkFormat[Any],
     chunk_plan: ChunkPlan,
     planes: ArrayPlanes,
@@ -218,27 +186,10 @@ def _store(
     grid = chunk_plan.grids[0]
     workers = Workers(n_threads, f"copy-{target.name}", lambda: True)
     try:
-        buffers = SlabBuffers(
-            chunk_plan.grids,
-            target.byte_order,
-            head_bytes=target.head_bytes,
-            full=chunk_plan.full_slabs(n_threads),
-        )
-        assembly = Assembly(chunk_plan.grids, writer, planes, workers, buffers, slabs=chunk_plan.need.slabs)
+        assembly = open_assembly(target, chunk_plan, writer, planes, workers)
         sizes = [grid.spec.shape[axis] for axis in grid.outer]
-        assembly.extents.frame_extent = sizes
-        slabs = [range(-(-size // step)) for size, step in zip(sizes, grid.step, strict=True)]
-        keys = tuple((0, key) for key in np.ndindex(*map(len, slabs)))
-        # Every slab of level 0 counts as one that an earlier process had in memory, so it is built from the planes.
-        assembly.restore(SavedMirror(unstored=keys))
-        left = len(keys)
-        while assembly.settle() is not None:
-            workers.check()
-            on_progress(len(keys) - len(assembly.pending), len(keys))
-            if not assembly.pending or len(assembly.pending) == left:  # it waits for memory that the workers have
-                time.sleep(_POLL_S)
-            left = len(assembly.pending)
-        workers.check()
+        keys = list(np.ndindex(*(-(-size // step) for size, step in zip(sizes, grid.step, strict=True))))
+        assembly.build(keys, sizes, lambda left: on_progress(len(keys) - left, len(keys)))
         writer.sync()
         writer.finish(chunk_plan.plan.levels)
         return assembly.stored_chunks
@@ -256,23 +207,13 @@ def _is_current(target: ChunkFormat[Any], container: Path, folder: Path, own: Mi
     if note.dataset_id != own.dataset_id:
         raise DatasetError(f"{container} is a mirror of another dataset; --rebuild replaces it")
     try:
-        with _opened(target, container) as readers:
+        with opened(target, container) as readers:
             is_complete = readers[0].complete
     except DatasetError:
         return False  # it was interrupted before its documents were stored
     if is_complete and note.settings != own.settings:
         raise DatasetError(f"{container} was made with {dict(note.settings)}; --rebuild replaces it")
     return is_complete
-
-
-@contextmanager
-def _opened(found: ChunkFormat[Any], path: Path) -> Iterator[Sequence[ChunkArrayReader]]:
-    readers = found.open(data_path_of(path))
-    try:
-        yield readers
-    finally:
-        for reader in readers:
-            reader.close()
 
 
 def _id_of(source: Path) -> str:

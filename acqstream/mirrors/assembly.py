@@ -12,7 +12,8 @@ has left. Frames that wait for it may have to be read from the disk later, which
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,7 +21,9 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import Position
 from acqstream.errors import CannotResume
-from acqstream.mirrors.level_extents import GrowthRule, LevelExtents
+from acqstream.formats.chunk_format import ChunkFormat
+from acqstream.mirrors.level_extents import Growth, LevelExtents
+from acqstream.mirrors.mirror_plan import ChunkPlan
 from acqstream.mirrors.slab import Slab, SlabBuffers, SlabKey
 from acqstream.mirrors.slab_grid import Piece, SlabGrid, frame_bytes
 from acqstream.mirrors.slab_tasks import ChunkSink, LevelReduction, SlabTasks, Workers
@@ -63,6 +66,7 @@ class ProvisionalSlabs:
 
 
 MAX_LAYERS = 16
+_POLL_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +160,7 @@ class Assembly:
         buffers: SlabBuffers,
         *,
         slabs: int,
-        growth: GrowthRule | None = None,
+        growth: Growth | None = None,
     ) -> None:
         self.grids = grids
         self.extents = LevelExtents(grids, growth)
@@ -271,6 +275,23 @@ class Assembly:
             self.pending.add((level, key))
             self.extents.add_unstored(level, key)
         self._provisional.restore(saved.cut)
+
+    def build(self, keys: Iterable[Position], sizes: Sequence[int], on_turn: Callable[[int], None]) -> None:
+        """Build slabs of level 0, which has these sizes along the outer axes, and have them stored in all levels.
+
+        on_turn gets the number of slabs that are left, again and again. Raises its errors, and those of the workers.
+        """
+        self.extents.frame_extent = list(sizes)
+        # As if an earlier process had had them in memory: so they are built from the frames.
+        self.restore(SavedMirror(unstored=tuple((0, key) for key in keys)))
+        left = -1
+        while self.settle() is not None:
+            self._workers.check()
+            on_turn(len(self.pending))
+            if not self.pending or len(self.pending) == left:  # it waits for memory that the workers have
+                time.sleep(_POLL_S)
+            left = len(self.pending)
+        self._workers.check()
 
     def mark_stored(self, chunks: int, provisional: Sequence[Sequence[Any]]) -> None:
         """Note that other assemblies have stored everything. provisional: the second part of their `unstored`."""
@@ -388,3 +409,18 @@ class Assembly:
                 self._reduction.reduce(source.buffer, slab.buffer, part)
                 slab.filled |= 1 << part.piece.bit
         self._buffers.give_back(above, spare.buffer)
+
+
+def open_assembly(
+    found: ChunkFormat[Any],
+    chunk_plan: ChunkPlan,
+    writer: ChunkSink,
+    frames: PlaneSource,
+    workers: Workers,
+    *,
+    growth: Growth | None = None,
+) -> Assembly:
+    """Return an assembly with the memory of this plan."""
+    grids, full = chunk_plan.grids, chunk_plan.full_slabs(workers.thread_count)
+    buffers = SlabBuffers(grids, found.byte_order, head_bytes=found.head_bytes, full=full)
+    return Assembly(grids, writer, frames, workers, buffers, slabs=chunk_plan.need.slabs, growth=growth)

@@ -25,7 +25,7 @@ from acqstream.formats.checksum_list import (
 )
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, InPlace
 from acqstream.storage.files.disk import Run
-from acqstream.storage.stores.store import Store
+from acqstream.storage.stores.store import WritableStore
 
 _PAGE_ENTRIES = 4096  # waiting in memory at most; a page takes fewer than 16 MiB of keys with so many
 
@@ -37,7 +37,7 @@ class ChecksumWriter:
     documents that name them: what is announced has its checksum.
     """
 
-    def __init__(self, store: Store, beside: Store | None) -> None:
+    def __init__(self, store: WritableStore, beside: WritableStore | None) -> None:
         self._store = store
         # A mirror of an earlier version keeps its lists inside.
         self._lists = store if beside is None or store.size(NOTE_KEY) is not None else beside

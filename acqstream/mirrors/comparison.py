@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,9 +15,9 @@ from acqstream.arrays.array_spec import Position
 from acqstream.errors import ConfigError, DatasetError, StorageError
 from acqstream.formats.chunk_format import ChunkArrayReader
 from acqstream.formats.hsds.reference_reader import ReferenceLevel
-from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
+from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.frames.frame_indices import LogFrames
-from acqstream.mirrors.mirror_container import MirrorNote, read_note
+from acqstream.mirrors.mirror_container import MirrorNote, opened, read_note
 from acqstream.mirrors.mirror_plan import options_of
 from acqstream.mirrors.mirror_tasks import find_format, open_dataset
 from acqstream.mirrors.row_table import NO_ROW, PlaceTable, table_grid
@@ -27,7 +27,7 @@ from acqstream.mirrors.task_runner import TaskRunner
 from acqstream.model.units import count_text
 from acqstream.storage.stores.data_path import data_path_of
 from acqstream.views.checkpoint import read_checkpoint, view_folder
-from acqstream.views.view_folder import id_of_summary, state_of
+from acqstream.views.view_folder import id_of_summary, open_full, state_of
 
 _MAX_ROWS = 65_536
 
@@ -81,7 +81,7 @@ TASKS_PER_PROCESS = 8  # for each process
 POLL_S = 0.1
 
 Rows = dict[Position, dict[int, int]]
-"""The latest row at each place, by slab and plane."""
+"""The latest row at each place, by slab and plane; of a mosaic by place, and 0."""
 
 
 @dataclass(slots=True)
@@ -138,7 +138,6 @@ def compare(
     note = read_note(folder)
     if note is None or note.plan is None:
         raise DatasetError(f"{folder}: no mirror was made here")
-    is_mosaic = note.plan.mosaic is not None
     if container is not None:
         note = replace(note, container=str(container))
     found = find_format(note.settings)
@@ -146,11 +145,9 @@ def compare(
         return Comparison(reason=LOSSY_TEXT)
     if found.is_by_reference(options_of(found, note.settings)):
         return _compare_references(dataset, note, count, on_progress)
-    if is_mosaic:
-        return _compare_tiles(dataset, note, count, on_progress)
     whole = ComparisonTask(str(dataset.absolute()), note, _rows_by_slab(str(dataset), note, count))
     total, result = sum(map(len, whole.rows.values())), Comparison()
-    if runner is None:
+    if runner is None or _walk_of(note) is compared_tiles:
         return compare_rows(whole, lambda done: on_progress(done, total))
     runner.begin(compare_rows, list(_parts(whole, TASKS_PER_PROCESS * runner.width)))
     while not runner.is_done():
@@ -164,7 +161,7 @@ def compare_rows(part: ComparisonTask, on_progress: Callable[[int], None] = lamb
     """Compare some rows, in this process."""
     result = Comparison()
     with _opened(part.dataset, part.note) as (reader, array, frames):
-        for row, is_equal in compared_rows(reader, array, frames, part.rows):
+        for row, is_equal in _walk_of(part.note)(reader, array, frames, part.rows):
             result.frames += 1
             if not is_equal:
                 result.add(Comparison(0, 1, (f"frame {row} ({reader.key(row)})",)))
@@ -172,14 +169,8 @@ def compare_rows(part: ComparisonTask, on_progress: Callable[[int], None] = lamb
     return result
 
 
-def _compare_tiles(dataset: Path, note: MirrorNote, count: int, on_progress: Callable[[int, int], None]) -> Comparison:
-    result = Comparison()
-    with _opened(str(dataset), note) as (reader, array, frames):
-        rows = {frames.place(row): row for row in range(count)}
-        for row, is_equal in compared_tiles(reader, array, frames, rows):
-            result.add(Comparison(1, 0 if is_equal else 1, () if is_equal else (f"frame {row} ({reader.key(row)})",)))
-            on_progress(result.frames, len(rows))
-    return result
+def _walk_of(note: MirrorNote) -> Callable[..., Iterator[tuple[int, bool]]]:
+    return compared_rows if note.plan is None or note.plan.mosaic is None else compared_tiles
 
 
 def _compare_references(
@@ -187,20 +178,15 @@ def _compare_references(
 ) -> Comparison:
     """The pixels are those of the dataset: the entries of the chunk table are compared with its index."""
     assert note.plan is not None
-    result, compared = Comparison(claim="lie in the stacks where the index has them, in"), 0
+    result = Comparison(claim="lie in the stacks where the index has them, in")
 
     def show(done: int) -> None:
-        nonlocal compared
-        compared = done
+        result.frames = done
         on_progress(done, count)
 
-    reader = open_dataset(str(dataset))
-    try:
+    with closing(open_dataset(str(dataset))) as reader:
         for row in compared_entries(reader, Path(note.container), note.plan, count, show):
             result.add(Comparison(0, 1, (f"frame {row} ({reader.key(row)})",)))
-    finally:
-        reader.close()
-    result.frames = compared
     return result
 
 
@@ -208,24 +194,21 @@ def _compare_references(
 def _opened(dataset: str, note: MirrorNote) -> Iterator[tuple[NDTiffReader, ChunkArrayReader, LogFrames]]:
     """Open the dataset, level 0 of the mirror, and the places of frames in it."""
     assert note.plan is not None
-    reader = open_dataset(dataset)
-    try:
-        arrays = find_format(note.settings).open(data_path_of(note.container))
-        try:
-            yield reader, arrays[0], LogFrames(reader, note.plan, arrays[0].spec)
-        finally:
-            for array in arrays:
-                array.close()
-    finally:
-        reader.close()
+    with (
+        closing(open_dataset(dataset)) as reader,
+        opened(find_format(note.settings), Path(note.container)) as arrays,
+    ):
+        yield reader, arrays[0], LogFrames(reader, note.plan, arrays[0].spec)
 
 
 def _rows_by_slab(dataset: str, note: MirrorNote, count: int) -> Rows:
     rows: Rows = {}
     with _opened(dataset, note) as (_, array, frames):
         (grid,) = slab_grids([array.spec])
+        is_mosaic = _walk_of(note) is compared_tiles
         for row in range(count):
-            key, plane = grid.locate(frames.place(row))
+            place = frames.place(row)
+            key, plane = (place, 0) if is_mosaic else grid.locate(place)
             rows.setdefault(key, {})[plane] = row
     return dict(sorted(rows.items()))
 
@@ -306,14 +289,12 @@ def _dataset_of(container: Path, note: MirrorNote) -> Path | None:
                 return candidate
             continue
         try:
-            levels = open_readers(candidate)
+            reader = open_full(candidate)
         except DatasetError:
             continue  # no dataset
-        found = id_of_summary(levels[0].summary_metadata)
-        for level in levels:
-            level.close()
-        if found == note.dataset_id:
-            return candidate
+        with closing(reader):
+            if id_of_summary(reader.summary_metadata) == note.dataset_id:
+                return candidate
     return None
 
 
@@ -326,8 +307,5 @@ def _candidates(container: Path) -> Iterator[Path]:
 
 
 def _frames(dataset: Path) -> int:
-    levels = open_readers(dataset)
-    count = len(levels[0])
-    for level in levels:
-        level.close()
-    return count
+    with closing(open_full(dataset)) as reader:
+        return len(reader)

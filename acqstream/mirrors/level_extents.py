@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from acqstream.arrays.array_spec import Position
 from acqstream.grid.block_sizes import reduced_size
@@ -109,17 +108,6 @@ class PictureExtents:
         return tuple(found)
 
 
-class GrowthRule(Protocol):
-    """The rule by which indices of the growing axis are announced."""
-
-    def add_frame(self, place: Sequence[int]) -> None: ...
-    def add_unstored(self, level: int, key: Position) -> None: ...
-    def add_stored_slab(self, level: int, key: Position) -> None: ...
-    def mark_all_stored(self) -> None: ...
-    def sizes(self, level: int) -> Mapping[int, int]:
-        """Sizes that may be announced, by axis of the level; they never shrink."""
-
-
 class Growth:
     """Counts the items along the growing axis that may be announced, by level, and of a mosaic the tiles in them.
 
@@ -212,33 +200,15 @@ class Growth:
         return False
 
 
-class PictureAtEnd:
-    """The rule for an array of one picture: it is announced when it is finished. axis: the one that hides it."""
-
-    def __init__(self, axis: int, announced: Sequence[Sequence[int]]) -> None:
-        self._axis, self._announced = axis, announced
-
-    def add_frame(self, place: Sequence[int]) -> None:
-        """Nothing is to be done here, nor below."""
-
-    def add_unstored(self, level: int, key: Position) -> None: ...
-    def add_stored_slab(self, level: int, key: Position) -> None: ...
-    def mark_all_stored(self) -> None: ...
-
-    def sizes(self, level: int) -> dict[int, int]:
-        """Return what an earlier process announced."""
-        return {self._axis: self._announced[level][self._axis]}
-
-
 class LevelExtents:
     """Sizes along the outer axes, by level. Used by one thread.
 
     frame_extent is one more than the last place of a frame, at level 0; stored_extents are the same for slabs in the
-    files. picture has the sizes along y and x of a mosaic. growth: the rule by which the growing axis is announced;
+    files. picture has the sizes along y and x of a mosaic. growth: what of the growing axis may be announced;
     None: as far as slabs are stored.
     """
 
-    def __init__(self, grids: Sequence[SlabGrid], growth: GrowthRule | None = None) -> None:
+    def __init__(self, grids: Sequence[SlabGrid], growth: Growth | None = None) -> None:
         self.grids = grids
         self.picture = PictureExtents(grids, growing_axis(grids[0]))
         self._growth = growth

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import CannotResume, ConfigError, CorruptDataset, DatasetError, FileMissing, StorageError
 from acqstream.formats.checksum_list import FOLDER
-from acqstream.formats.chunk_format import ChunkFormat
+from acqstream.formats.chunk_format import ChunkArrayReader, ChunkFormat
 from acqstream.formats.chunk_layout import Plan
 from acqstream.integrity.container_proof import is_ours
 from acqstream.mirrors.publisher import Publisher
@@ -29,10 +30,11 @@ from acqstream.storage.files.disk import Disk
 from acqstream.storage.files.folder_tree import is_link, remove_tree
 from acqstream.storage.files.free_space import SpaceBound
 from acqstream.storage.files.small_file import read_document
-from acqstream.storage.stores.data_path import DataPath, data_path_of
+from acqstream.storage.stores.data_path import data_path_of
 from acqstream.storage.stores.local_store import LocalStore
-from acqstream.views.base import ViewSource
+from acqstream.views.base import View, ViewSource
 from acqstream.views.checkpoint import view_folder
+from acqstream.views.frame_feed import Waiting
 
 NOTE_NAME = "mirror.json"
 
@@ -148,58 +150,130 @@ def is_nonempty(folder: Path) -> bool:
     return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
 
 
-def existing_shapes(
-    open_readers: Callable[[DataPath], Sequence[Any]], container: Path, levels: Sequence[ArraySpec]
-) -> list[tuple[int, ...]]:
-    """Return the announced shapes of all levels: an earlier process may have announced more than its checkpoint has."""
-    readers = open_readers(data_path_of(container))
+@contextmanager
+def opened(found: ChunkFormat[Any], path: Path) -> Iterator[Sequence[ChunkArrayReader]]:
+    """The readers of all levels. Raises as `ChunkFormat.open`."""
+    readers = found.open(data_path_of(path))
     try:
-        found = [reader.spec.shape for reader in readers]
+        yield readers
     finally:
         for reader in readers:
             reader.close()
-    return found if len(found) == len(levels) else [level.shape for level in levels]
 
 
-class OwnContainer:
-    """settings: the format and its options, as the user gave them. path: the folder; None for one beside the dataset.
+def existing_shapes(found: ChunkFormat[Any], container: Path, levels: Sequence[ArraySpec]) -> list[tuple[int, ...]]:
+    """Return the announced shapes of all levels: an earlier process may have announced more than its checkpoint has."""
+    with opened(found, container) as readers:
+        shapes = [reader.spec.shape for reader in readers]
+    return shapes if len(shapes) == len(levels) else [level.shape for level in levels]
+
+
+class Filler(Protocol):
+    """Fills the container of a view, once a frame is there. Methods raise StorageError."""
+
+    @property
+    def space_bound(self) -> SpaceBound: ...
+    @property
+    def warning(self) -> str: ...
+    @property
+    def bytes_per_frame(self) -> float: ...
+    @property
+    def waiting(self) -> int: ...
+    def settle(self) -> Waiting | None: ...
+    def finish(self) -> Waiting | None: ...
+    def summary(self) -> dict[str, Any]: ...
+    def close(self) -> None: ...
+
+
+_FillerT = TypeVar("_FillerT", bound=Filler)
+
+
+class ContainerView(View, Generic[_FillerT]):
+    """A view that keeps the frames in a container of a chunk format, and a note about it in its own folder.
+
+    settings: the format and its options, as the user gave them. container: the folder; None for one beside the dataset.
     is_remade: an existing container is removed first.
     """
 
-    def __init__(self, settings: Mapping[str, Any], path: Path | None, *, is_remade: bool) -> None:
-        self.settings: dict[str, Any] = json.loads(json.dumps(dict(settings)))
-        self.given = None if path is None else path.absolute()
+    marks_first = True
+
+    def __init__(self, settings: Mapping[str, Any], container: Path | None, *, is_remade: bool) -> None:
+        self._settings: dict[str, Any] = json.loads(json.dumps(dict(settings)))
+        self._given = None if container is None else container.absolute()
         self._is_remade = is_remade
         self._note: MirrorNote | None = None
+        self._mirror: _FillerT | None = None
+        self._summary: dict[str, Any] = {}
+        self._warnings = "", ""
 
     @property
-    def path(self) -> Path:
+    def _container(self) -> Path:
         """The folder. `open` must have been called, or a path given."""
-        assert self.given is not None
-        return self.given
+        assert self._given is not None
+        return self._given
 
     @property
     def made(self) -> Path | None:
-        """The folder, once the container was begun."""
-        return self.given if self._note is not None and self._note.plan is not None else None
+        return self._given if self._note is not None and self._note.plan is not None else None
 
     def open(self, source: ViewSource) -> None:
-        """Read the note. Raises DatasetError for a place with something else, CorruptDataset, StorageError."""
+        """Raises DatasetError for a place with something else, CorruptDataset, StorageError."""
         self._source = source
-        if self.given is None:
+        if self._given is None:
             # named by the folder of the checkpoint: a second mirror in the same format has a name of its own
-            self.given = source.folder.with_suffix("").absolute()
-        check_place(self.given, source.dataset)
-        if is_link(str(self.given)) and not is_ours(data_path_of(self.given)):
-            text = f"{self.given} is a link, and what it leads to is no mirror; it stays as it is: remove the link"
+            self._given = source.folder.with_suffix("").absolute()
+        check_place(self._given, source.dataset)
+        if is_link(str(self._given)) and not is_ours(data_path_of(self._given)):
+            text = f"{self._given} is a link, and what it leads to is no mirror; it stays as it is: remove the link"
             raise DatasetError(text)
-        self._note = note = read_own_note(source.folder, source.dataset_id, self.given, is_ours=source.is_ours)
+        self._note = note = read_own_note(source.folder, source.dataset_id, self._given, is_ours=source.is_ours)
         if note is not None and note.dataset_id != source.dataset_id and not self._is_remade:
-            raise DatasetError(f"{self.given} is a mirror of another dataset; --rebuild replaces it")
-        if note is None and is_nonempty(self.given):
-            raise DatasetError(f"{self.given} already exists and is not a mirror of {source.dataset.name}")
+            raise DatasetError(f"{self._given} is a mirror of another dataset; --rebuild replaces it")
+        if note is None and is_nonempty(self._given):
+            raise DatasetError(f"{self._given} already exists and is not a mirror of {source.dataset.name}")
 
-    def resume(self, cursor: int) -> ArrayPlan | None:
+    def clear(self) -> None:
+        """Raises DatasetError for a folder that is not ours, StorageError."""
+        remove_container(self._source.disk, self._source.folder, self._note, self._container)
+        self._note = None
+
+    @property
+    def warning(self) -> str:
+        return self._warnings[0] if self._mirror is None else self._mirror.warning
+
+    @property
+    def space_warning(self) -> str:
+        return self._warnings[1] if self._mirror is None else self._mirror.space_bound.warning
+
+    @property
+    def bytes_per_frame(self) -> float:
+        return 0.0 if self._mirror is None else self._mirror.bytes_per_frame
+
+    @property
+    def waiting(self) -> int:
+        return 0 if self._mirror is None else self._mirror.waiting
+
+    def settle(self) -> Waiting | None:
+        return None if self._mirror is None else self._mirror.settle()
+
+    def finish(self) -> Waiting | None:
+        if self._mirror is None or not self._source.reader.complete:
+            return self.settle()
+        return self._mirror.finish()
+
+    def summary(self) -> dict[str, Any]:
+        if self._mirror is not None:
+            self._summary = {"container": str(self._container), **self._mirror.summary()}
+        return self._summary
+
+    def close(self) -> None:
+        if self._mirror is not None:
+            self._mirror.close()
+            self.summary()
+            self._warnings = self.warning, self.space_warning
+        self._mirror = None
+
+    def _planned(self, cursor: int) -> ArrayPlan | None:
         """The plan of the existing container; None if none was begun. Raises CannotResume."""
         if self._is_remade:
             raise CannotResume("the mirror is being rebuilt")
@@ -210,21 +284,16 @@ class OwnContainer:
             return None
         if note.plan is None:
             raise CannotResume("its mirror.json is damaged, or its removal was interrupted")
-        if note.settings != self.settings or not note.is_of(self.path):
+        if note.settings != self._settings or not note.is_of(self._container):
             raise CannotResume("it was made with other settings or in another folder")
-        if cursor and not is_nonempty(self.path):
+        if cursor and not is_nonempty(self._container):
             raise CannotResume("its files are missing")
         return note.plan
 
-    def begin(self, plan: ArrayPlan) -> None:
+    def _write_note(self, plan: ArrayPlan) -> None:
         """Write the note about a new container, before the container. Raises StorageError."""
-        self._note = MirrorNote(self._source.dataset_id, str(self.path), self.settings, plan)
+        self._note = MirrorNote(self._source.dataset_id, str(self._container), self._settings, plan)
         write_note(self._source.disk, self._source.folder, self._note)
-
-    def clear(self) -> None:
-        """Remove the container and its note. Raises DatasetError for a folder that is not ours, StorageError."""
-        remove_container(self._source.disk, self._source.folder, self._note, self.path)
-        self._note = None
 
 
 def open_publisher(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import platform
-import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,21 +15,19 @@ from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.arrays.array_spec import Position
 from acqstream.errors import DatasetError
 from acqstream.formats.chunk_format import ChunkFormat
-from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
+from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.formats.registry import chunk_format
 from acqstream.frames.frame_indices import LogFrames
-from acqstream.mirrors.assembly import Assembly, SavedMirror, SavedTasks
+from acqstream.mirrors.assembly import SavedTasks, open_assembly
 from acqstream.mirrors.mirror_container import open_publisher
 from acqstream.mirrors.mirror_plan import Budget, MirrorSpace, options_of, plan_chunks
 from acqstream.mirrors.mirror_writer import MirrorWriter
-from acqstream.mirrors.slab import SlabBuffers
 from acqstream.mirrors.slab_grid import SlabGrid, empty_levels, growing_axis
 from acqstream.mirrors.slab_tasks import Workers
 from acqstream.mirrors.task_runner import TaskRunner, is_stopped
 from acqstream.model.axes import AxisValue
 from acqstream.storage.files.folder_tree import OwnNamesDisk
-
-_POLL_S = 0.002
+from acqstream.views.view_folder import open_full
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +77,8 @@ def run_task(part: MirrorTask) -> TaskResult:
     """
     job = part.job
     found = find_format(job.settings)
-    reader = open_dataset(job.dataset)
-    try:
+    with closing(open_dataset(job.dataset)) as reader:
         return _make(part, found, reader)
-    finally:
-        reader.close()
 
 
 def find_format(settings: Mapping[str, Any]) -> ChunkFormat[Any]:
@@ -99,10 +94,7 @@ def open_dataset(path: str) -> NDTiffReader:
     """Open the full resolution of a dataset. Raises DatasetError."""
     if not Path(path).exists():
         raise DatasetError(f"{path} does not exist on {platform.node()}: all processes need the data by the same path")
-    readers = open_readers(Path(path))
-    for lower in readers[1:]:
-        lower.close()
-    return readers[0]
+    return open_full(Path(path))
 
 
 def _make(part: MirrorTask, found: ChunkFormat[Any], reader: NDTiffReader) -> TaskResult:
@@ -125,28 +117,19 @@ def _make(part: MirrorTask, found: ChunkFormat[Any], reader: NDTiffReader) -> Ta
     )
     workers = Workers(job.budget.threads, f"mirror-{found.name}", lambda: True)
     try:
-        buffers = SlabBuffers(
-            chunk_plan.grids,
-            found.byte_order,
-            head_bytes=found.head_bytes,
-            full=chunk_plan.full_slabs(job.budget.threads),
-        )
-        assembly = Assembly(chunk_plan.grids, writer, frames, workers, buffers, slabs=chunk_plan.need.slabs)
-        assembly.extents.frame_extent = list(job.extents)
-        assembly.restore(SavedMirror(unstored=tuple((0, key) for key in part.keys)))
-        while assembly.settle() is not None:
-            workers.check()
-            if is_stopped():
-                raise DatasetError("stopped")
-            if not assembly.pending:
-                time.sleep(_POLL_S)
-        workers.check()
+        assembly = open_assembly(found, chunk_plan, writer, frames, workers)
+        assembly.build(part.keys, job.extents, _check_stop)
         writer.sync()
         result = TaskResult(assembly.stored_chunks, assembly.unstored()[1], assembly.peak_slabs)
         assembly.close()
         return result
     finally:
         workers.close()
+
+
+def _check_stop(_left: int) -> None:
+    if is_stopped():
+        raise DatasetError("stopped")
 
 
 UnitRun = tuple[int, int]

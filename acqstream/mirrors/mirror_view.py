@@ -11,12 +11,11 @@ from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.errors import CannotResume, ConfigError, CorruptDataset
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.mirrors.assembly import SavedMirror, SavedTasks, layers_of_slabs
-from acqstream.mirrors.mirror_container import OwnContainer
+from acqstream.mirrors.mirror_container import ContainerView
 from acqstream.mirrors.mirror_plan import (
     Budget,
     ChunkPlan,
     MemoryNeed,
-    MirrorSpace,
     has_separate_tiles,
     options_of,
     plan_chunks,
@@ -28,8 +27,6 @@ from acqstream.mirrors.slab import Slab
 from acqstream.mirrors.slab_grid import Piece
 from acqstream.mirrors.task_runner import TaskRunner
 from acqstream.storage.files.folder_tree import remove_temporaries
-from acqstream.storage.files.free_space import SpaceBound
-from acqstream.views.base import RangeView, ViewSource
 from acqstream.views.frame_feed import Lease, Waiting
 
 MEMORY_MB = 1024
@@ -47,13 +44,9 @@ class _PlacedFrame(NamedTuple):
     place: tuple[int, ...]
 
 
-class MirrorView(RangeView):
-    """settings: "format", and its options, as the user gave them. container: the folder of the mirror; None for one
-    beside the dataset. is_remade: an existing mirror is removed first. runner: of processes that make the mirror of a
-    dataset that does not grow; memory_mb and threads are those of each. keep_free_mb: of the disk, left to the log.
-    """
-
-    marks_first = True
+class MirrorView(ContainerView[MirrorWriter]):
+    """runner: of processes that make the mirror of a dataset that does not grow; memory_mb and threads are those of
+    each. keep_free_mb: of the disk, left to the log."""
 
     def __init__(
         self,
@@ -67,32 +60,21 @@ class MirrorView(RangeView):
         runner: TaskRunner | None = None,
         keep_free_mb: float = 0,
     ) -> None:
+        super().__init__(settings, container, is_remade=is_remade)
         self._format = chunk_format
-        self._own = OwnContainer(settings, container, is_remade=is_remade)
         self._options = options_of(chunk_format, settings)
         self._budget = Budget.of(memory_mb, threads, keep_free_mb)
         self._runner = runner
         self._tasks: MirrorTasks | None = None
         self._saved_tasks: SavedTasks | None = None
-        self._mirror: MirrorWriter | None = None
-        self._warners: tuple[MirrorSpace, SpaceBound] | None = None  # stay after `close`, for their warnings
         self._grown_s = self._growth_took_s = self._shown_s = self._synced_s = self._idle_since_s = 0.0
-        self._summary: dict[str, Any] = {}
         self.need: MemoryNeed | None = None
 
-    @property
-    def made(self) -> Path | None:
-        return self._own.made
-
-    def open(self, source: ViewSource) -> None:
-        self._source = source
-        self._own.open(source)
-
     def restore(self, state: Mapping[str, Any], cursor: int) -> None:
-        plan = self._own.resume(cursor)
+        plan = self._planned(cursor)
         if plan is None:
             return
-        self._options = options_of(self._format, self._own.settings, self._own.path)
+        self._options = options_of(self._format, self._settings, self._container)
         try:
             mirror = self._begin(plan, self._plan_again(plan, layers_of_slabs(state)), cursor)
         except CorruptDataset as error:
@@ -105,8 +87,8 @@ class MirrorView(RangeView):
         self._saved_tasks = saved.tasks
 
     def clear(self) -> None:
-        self._own.clear()
-        self._options = options_of(self._format, self._own.settings)
+        super().clear()
+        self._options = options_of(self._format, self._settings)
 
     def take_range(self, cursor: int, count: int) -> int | Waiting | None:
         if self._runner is None or cursor == count:
@@ -120,8 +102,8 @@ class MirrorView(RangeView):
                 mirror,
                 range(cursor, count),
                 dataset=str(self._source.dataset.absolute()),
-                container=str(self._own.path),
-                settings=self._own.settings,
+                container=str(self._container),
+                settings=self._settings,
                 budget=self._budget,
                 saved=self._saved_tasks,
             )
@@ -132,7 +114,7 @@ class MirrorView(RangeView):
         mirror.assembly.peak_slabs = self._tasks.peak_slabs
         mirror.frames.taken = count
         self._tasks = self._saved_tasks = None
-        remove_temporaries(self._source.disk, str(self._own.path))
+        remove_temporaries(self._source.disk, str(self._container))
         return count
 
     @property
@@ -188,20 +170,7 @@ class MirrorView(RangeView):
             mirror.grow()
             self._growth_took_s = time.monotonic() - began_s
 
-    def settle(self) -> Waiting | None:
-        return None if self._mirror is None else self._mirror.settle()
-
-    def finish(self) -> Waiting | None:
-        if self._mirror is None or not self._source.reader.complete:
-            return self.settle()
-        return self._mirror.finish()
-
-    def save(self) -> dict[str, Any]:
-        state, force = self.begin_save()
-        force()
-        return state
-
-    def begin_save(self) -> tuple[dict[str, Any], Callable[[], None]]:
+    def save(self) -> tuple[dict[str, Any], Callable[[], None]]:
         state: dict[str, Any] = {"open": []}
         mirror = self._mirror
         if mirror is None:
@@ -212,25 +181,6 @@ class MirrorView(RangeView):
         self._synced_s = time.monotonic()
         return {**state, "summary": self.summary()}, mirror.begin_sync()
 
-    def summary(self) -> dict[str, Any]:
-        if self._mirror is not None:
-            self._summary = self._mirror.summary()
-        return self._summary
-
-    def close(self) -> None:
-        if self._mirror is not None:
-            self._mirror.close()
-            self.summary()
-        self._mirror = None
-
-    @property
-    def warning(self) -> str:
-        return self._warners[0].warning if self._warners is not None else ""
-
-    @property
-    def space_warning(self) -> str:
-        return self._warners[1].warning if self._warners is not None else ""
-
     @property
     def restart_reason(self) -> str:
         return self._mirror.restart_reason if self._mirror is not None else ""
@@ -239,15 +189,6 @@ class MirrorView(RangeView):
     def restart_warning(self) -> str:
         return self.restart_reason or (self._mirror.frames.places.out_of_order() if self._mirror is not None else "")
 
-    @property
-    def bytes_per_frame(self) -> float:
-        one = self._mirror
-        return one.assembly.bytes_per_frame * one.space_bound.file_share if one is not None else 0.0
-
-    @property
-    def waiting(self) -> int:
-        return self._mirror.assembly.count if self._mirror is not None else 0
-
     def _create(self, row: int) -> MirrorWriter | None:
         """Plan the array, then create the container.
 
@@ -255,13 +196,13 @@ class MirrorView(RangeView):
         Raises ConfigError, DatasetError, StorageError.
         """
         source = self._source
-        is_separate = has_separate_tiles(self._own.settings)
+        is_separate = has_separate_tiles(self._settings)
         plan = plan_run(source, row, is_separate=is_separate, grows_picture=self._format.grows_picture)
         if plan is None:
             source.reader.refresh()  # nobody else does while no frame is taken
             return None
         chunk_plan = self._plan_chunks(plan)
-        self._own.begin(plan)
+        self._write_note(plan)
         return self._begin(plan, chunk_plan, row + 1)
 
     def _plan_chunks(self, plan: ArrayPlan, layers: int | None = None) -> ChunkPlan:
@@ -283,12 +224,11 @@ class MirrorView(RangeView):
         self._mirror = mirror = MirrorWriter(
             self._format,
             self._options,
-            self._own.path,
+            self._container,
             self._source,
             plan=plan,
             chunk_plan=chunk_plan,
             budget=self._budget,
             count=count,
         )
-        self._warners = mirror.space, mirror.space_bound
         return mirror

@@ -10,16 +10,14 @@ from typing import Any
 
 from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.mosaic import Canvas
 from acqstream.errors import CannotResume, ConfigError, DatasetError
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import ChunkLayout
 from acqstream.frames.frame_indices import LogFrames
-from acqstream.mirrors.assembly import Assembly
-from acqstream.mirrors.level_extents import Growth, GrowthRule, PictureAtEnd
+from acqstream.mirrors.assembly import open_assembly
+from acqstream.mirrors.level_extents import Growth
 from acqstream.mirrors.mirror_container import existing_shapes, open_publisher
 from acqstream.mirrors.mirror_plan import Budget, ChunkPlan, MirrorSpace
-from acqstream.mirrors.slab import SlabBuffers
 from acqstream.mirrors.slab_grid import empty_levels, final_sizes, growing_axis, level_shapes
 from acqstream.mirrors.slab_tasks import Workers
 from acqstream.storage.files.free_space import SpaceBound
@@ -54,15 +52,16 @@ class MirrorWriter:
         self._reader = source.reader
         self.fills_shards, self.layers = chunk_plan.fills_shards, chunk_plan.layers
         self._max_bytes = chunk_plan.need.max_bytes
-        self._container = container
         warned_name = container.name if chunk_format.needs_distances(options) else ""
         self.frames = LogFrames(source.reader, plan, chunk_plan.plan.full)
         self.frames.place_first(count)
         self.space = MirrorSpace(source.reader, self.frames.places, warned_name, plan.mosaic)
         self.levels = self.space.spaced(chunk_plan.plan.levels)
         full, mosaic = chunk_plan.grids[0], plan.mosaic
-        axis = growing_axis(full) if chunk_format.announces_indices else None
-        if axis is None and mosaic is not None and chunk_format.announces_indices:
+        grown = axis = growing_axis(full) if chunk_format.announces_indices else None
+        # An array of one picture is announced when it is finished.
+        self._hides_picture = axis is None and mosaic is not None and chunk_format.announces_indices
+        if self._hides_picture:
             axis = full.outer[0] if chunk_format.names_picture else full.cut_axes[0]
         spaced = chunk_plan.plan.with_levels(self.levels)
         announced = empty_levels(self.levels, axis) if axis is not None else self.levels
@@ -73,26 +72,30 @@ class MirrorWriter:
         self._writer = open_publisher(
             chunk_format, container, spaced, options, disk, announced=announced, name=name, bound=self.space_bound
         )
-        self._announced = existing_shapes(chunk_format.open, container, announced)  # of all levels
+        self._announced = existing_shapes(chunk_format, container, announced)  # of all levels
+        n_tiles = () if mosaic is None else (mosaic.y.count, mosaic.x.count)
+        growth = None if grown is None else Growth(chunk_plan.grids, grown, self._announced, n_tiles)
         self._synced_chunks = 0
         # Last, so that an error above leaves no threads.
         self.workers = Workers(
             budget.threads, f"mirror-{chunk_format.name}", source.may_use_disk, self.space_bound.require
         )
-        self.assembly = Assembly(
-            chunk_plan.grids,
-            self._writer,
-            self.frames,
-            self.workers,
-            SlabBuffers(
-                chunk_plan.grids,
-                chunk_format.byte_order,
-                head_bytes=chunk_format.head_bytes,
-                full=chunk_plan.full_slabs(budget.threads),
-            ),
-            slabs=chunk_plan.need.slabs,
-            growth=None if axis is None else _growth(chunk_plan, axis, self._announced, mosaic),
-        )
+        self.assembly = open_assembly(chunk_format, chunk_plan, self._writer, self.frames, self.workers, growth=growth)
+
+    @property
+    def warning(self) -> str:
+        """See MirrorSpace."""
+        return self.space.warning
+
+    @property
+    def bytes_per_frame(self) -> float:
+        """Bytes of the disk for each further frame."""
+        return self.assembly.bytes_per_frame * self.space_bound.file_share
+
+    @property
+    def waiting(self) -> int:
+        """Slabs that are not in the files."""
+        return self.assembly.count
 
     def is_ready(self, row: int) -> bool:
         """Return whether the slabs of a frame are in memory; False for one that `make_ready` refuses."""
@@ -132,29 +135,24 @@ class MirrorWriter:
 
     def grow(self) -> None:
         """Announce chunks that were stored along axes that grow."""
-        assembly = self.assembly
-        for level, announced in enumerate(self._announced):
+        for level, announced in enumerate([] if self._hides_picture else self._announced):
             shape = list(announced)
-            for axis, size in assembly.extents.announceable(level).items():
+            for axis, size in self.assembly.extents.announceable(level).items():
                 shape[axis] = max(shape[axis], size)
             if tuple(shape) != announced:
                 self.levels = self.space.note_values(self.levels, self._writer)
                 self._writer.grow(level, tuple(shape))
                 self._announced[level] = tuple(shape)
 
-    def sync(self) -> None:
-        """Have everything that was stored survive a power cut."""
-        self.begin_sync()()
-
     def begin_sync(self) -> Callable[[], None]:
-        """As `sync`, once the returned function is called, in any thread. Raises StorageError there."""
+        """Return a function, for any thread, which has all that was stored survive a power cut: StorageError if not."""
         self._synced_chunks = self.assembly.stored_chunks
         return self._writer.sync
 
     def sync_new_chunks(self) -> None:
-        """As `sync`, if chunks were stored since: while no frame comes no checkpoint does it."""
+        """Sync, if chunks were stored since the last time: while no frame comes no checkpoint does it."""
         if self._synced_chunks != self.assembly.stored_chunks:
-            self.sync()
+            self.begin_sync()()
 
     def settle(self) -> Waiting | None:
         """Store and announce everything that was taken, as it is."""
@@ -194,11 +192,10 @@ class MirrorWriter:
         self.assembly.close()
 
     def summary(self) -> dict[str, Any]:
-        """Return the container, levels and their shapes, chunks stored by this process, and the memory computed."""
+        """Return the levels and their shapes, chunks stored by this process, and the memory computed."""
         assembly, extents = self.assembly, self.assembly.extents
         shapes = level_shapes(assembly.grids, extents.shape(0), extents.picture.sizes())
         return {
-            "container": str(self._container),
             "axes": list(self.levels[0].axes),
             "levels": [list(shape) for shape in shapes],
             "chunk": list(self.levels[0].chunk_shape),
@@ -217,11 +214,3 @@ def _unannounced(layout: ChunkLayout, axes: Sequence[int]) -> tuple[ArraySpec, .
             shorter.check_growth(planned)
             layout = shorter
     return layout.plan.levels
-
-
-def _growth(chunk_plan: ChunkPlan, axis: int, announced: Sequence[Sequence[int]], mosaic: Canvas | None) -> GrowthRule:
-    """The rule for an axis. announced: shapes of the levels that an earlier process announced."""
-    if growing_axis(chunk_plan.grids[0]) is None:
-        return PictureAtEnd(axis, announced)
-    n_tiles = () if mosaic is None else (mosaic.y.count, mosaic.x.count)
-    return Growth(chunk_plan.grids, axis, announced, n_tiles)

@@ -12,7 +12,7 @@ from acqstream.errors import StorageError
 from acqstream.storage.files.disk import Content
 from acqstream.storage.stores.shard_file import ShardFile
 from acqstream.storage.stores.shard_index import ShardIndex, note_key
-from acqstream.storage.stores.store import Store
+from acqstream.storage.stores.store import WritableStore
 
 _NOTE_ENDING = note_key("")
 
@@ -39,7 +39,7 @@ class OpenShards:
     fills a shard.
     """
 
-    def __init__(self, store: Store, index_of: Callable[[str], ShardIndex], max_bytes: int) -> None:
+    def __init__(self, store: WritableStore, index_of: Callable[[str], ShardIndex], max_bytes: int) -> None:
         self._store = store
         self._index_of = index_of
         self._max_bytes = max_bytes
@@ -62,7 +62,7 @@ class OpenShards:
         The result is the offset of the first one; the others follow.
         """
         with self._used(key) as file:
-            return file.store_together(chunks)
+            return file.store(chunks)
 
     def sync(self) -> None:
         """Publish the chunks stored before. They survive a power cut when this returns."""

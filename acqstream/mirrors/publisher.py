@@ -18,17 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.errors import CorruptDataset, DatasetExists
+from acqstream.errors import DatasetExists
 from acqstream.formats.chunk_layout import BESIDE, ChunkLayout, Encoded
+from acqstream.formats.chunk_reader import read_document
 from acqstream.mirrors.checksum_writer import ChecksumWriter
 from acqstream.mirrors.open_shards import OPEN_SHARDS_BYTES, OpenShards
-from acqstream.storage.files.small_file import MAX_FILE_BYTES
-from acqstream.storage.stores.store import Store, require
+from acqstream.storage.stores.store import WritableStore, require
 
 _Layout = TypeVar("_Layout", bound=ChunkLayout)
 
 
-def resume_layout(layout: _Layout, store: Store) -> tuple[_Layout, bool] | None:
+def resume_layout(layout: _Layout, store: WritableStore) -> tuple[_Layout, bool] | None:
     """Return the layout of the existing container and whether it is complete; None if the store holds nothing.
 
     Raises DatasetExists if the store holds something else, CorruptDataset.
@@ -43,7 +43,7 @@ def resume_layout(layout: _Layout, store: Store) -> tuple[_Layout, bool] | None:
     return layout.resume({first: note, **documents}, store.url)
 
 
-def existing_members(layout: ChunkLayout, store: Store) -> Iterator[Position]:
+def existing_members(layout: ChunkLayout, store: WritableStore) -> Iterator[Position]:
     """Yield the members whose documents are in the store.
 
     Folders are listed first, each once: a new container has few of its members, which may be a million.
@@ -65,14 +65,6 @@ def existing_members(layout: ChunkLayout, store: Store) -> Iterator[Position]:
                 yield member
 
 
-def read_document(store: Store, key: str) -> bytes | None:
-    """A document of a container; None if it does not exist. Raises CorruptDataset if it is too large."""
-    content = store.get(key, 0, MAX_FILE_BYTES + 1)
-    if content is not None and len(content) > MAX_FILE_BYTES:
-        raise CorruptDataset(f"has more than {MAX_FILE_BYTES} bytes", path=f"{store.url}/{key}")
-    return content
-
-
 _MAX_TOGETHER = 4096  # documents that are put together
 _LISTING_DELAY = (
     32  # between two syncs, listings may lack this part of the first axis: they cost more, the longer it is
@@ -89,7 +81,12 @@ class Publisher:
     """
 
     def __init__(
-        self, layout: ChunkLayout, store: Store, beside: Store | None, container_name: str, lists: Store | None = None
+        self,
+        layout: ChunkLayout,
+        store: WritableStore,
+        beside: WritableStore | None,
+        container_name: str,
+        lists: WritableStore | None = None,
     ) -> None:
         self._layout = layout
         self._store = store
@@ -143,25 +140,21 @@ class Publisher:
             return self._layout.encode(level, position, chunk)
         return self._layout.encode_present(level, position, chunk, present)
 
-    def store(self, level: int, position: Position, encoded: Encoded) -> None:
-        """Put a chunk: readers see all of it or nothing; from any thread.
-
-        It may lie beyond the shape: readers look for it after `grow`, and it is forced before the shape is announced.
-        Readers may see a part of one that is written in place inside the shape.
-        """
-        self.store_together(level, [(position, encoded)])
-
     @property
     def joins_chunks(self) -> bool:
-        """True if chunks share an object: `store_together` costs less than `store` of each."""
+        """True if chunks share an object: `store` of several costs less than of each."""
         return self._layout.needs != "whole"
 
     def stored_with(self, level: int, position: Position) -> Hashable:
-        """Equal for chunks that one `store_together` should store, as their bytes alternate in a file."""
+        """Equal for chunks that one `store` should get, as their bytes alternate in a file."""
         return self._layout.key(level, position) if self._layout.joined_layers > 1 else position
 
-    def store_together(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None:
-        """As `store`; those that lie one after the other in a file become one write."""
+    def store(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None:
+        """Put chunks: readers see all of each or nothing; from any thread. Neighbours in a file become one write.
+
+        They may lie beyond the shape: readers look for them after `grow`, and they are forced before the shape is
+        announced. Readers may see a part of one that is written in place inside the shape.
+        """
         self._is_settled = False
         layout = self._layout
         for position, _ in chunks:
@@ -171,7 +164,7 @@ class Publisher:
             self._store_in(key, level, list(group))
 
     def _store_in(self, key: str, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None:
-        """Store chunks in one object, and note their checksums."""
+        """WritableStore chunks in one object, and note their checksums."""
         layout = self._layout
         stored: list[tuple[Position, int, Encoded]] = []  # chunk, offset in the object, bytes
         if self._shards is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,13 +14,13 @@ from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import CannotResume, ConfigError, CorruptDataset
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.frames.frame_indices import RowPlaces
-from acqstream.mirrors.mirror_container import OwnContainer
+from acqstream.mirrors.mirror_container import ContainerView
 from acqstream.mirrors.mirror_plan import MIB, MirrorSpace, options_of, plan_references
 from acqstream.mirrors.reference_writer import ReferenceWriter
 from acqstream.mirrors.row_table import IndexCount, PlaceTable, table_grid
 from acqstream.mirrors.slab_grid import final_sizes, slab_grids
 from acqstream.storage.files.free_space import SpaceBound
-from acqstream.views.base import RowView, ViewSource
+from acqstream.views.base import ViewSource
 from acqstream.views.checkpoint import integers, items
 from acqstream.views.frame_feed import Waiting
 
@@ -96,7 +96,12 @@ class ReferenceMirror:
         return self._writer.stored_bytes / max(1, min(entries, self.rows.taken))
 
     @property
-    def advice(self) -> str:
+    def waiting(self) -> int:
+        """Number of these chunks."""
+        return len(self.unstored)
+
+    @property
+    def warning(self) -> str:
         """How to serve the container, where that is unusual."""
         return self._writer.advice
 
@@ -191,8 +196,11 @@ class ReferenceMirror:
             self._announce(self._announced)
 
     def sync(self) -> None:
-        """Have everything that was stored survive a power cut."""
+        """Have everything that was stored survive a power cut; from any thread."""
         self._writer.sync()
+
+    def close(self) -> None:
+        """Do nothing: no file is open."""
 
     def summary(self) -> dict[str, Any]:
         """Return the array, the chunks of the table and the columns."""
@@ -260,10 +268,8 @@ class ReferenceMirror:
 SHOW_INTERVAL_S = 1.0
 
 
-class ReferenceView(RowView):
+class ReferenceView(ContainerView[ReferenceMirror]):
     """As MirrorView; memory_mb and threads are not used, as no chunk is encoded. runner must be None."""
-
-    marks_first = True
 
     def __init__(
         self,
@@ -277,28 +283,16 @@ class ReferenceView(RowView):
         runner: object = None,
         keep_free_mb: float = 0,
     ) -> None:
+        super().__init__(settings, container, is_remade=is_remade)
         del memory_mb, threads
         options_of(chunk_format, settings)
         if runner is not None:
             raise ConfigError("a mirror by reference is made by one process: it copies no pixels")
-        self._own = OwnContainer(settings, container, is_remade=is_remade)
         self._keep_free_bytes = int(keep_free_mb * MIB)
-        self._mirror: ReferenceMirror | None = None
-        self._space_bound: SpaceBound | None = None  # stays after `close`, for its warning
-        self._advice = ""
         self._shown_s = 0.0
-        self._summary: dict[str, Any] = {}
-
-    @property
-    def made(self) -> Path | None:
-        return self._own.made
-
-    def open(self, source: ViewSource) -> None:
-        self._source = source
-        self._own.open(source)
 
     def restore(self, state: Mapping[str, Any], cursor: int) -> None:
-        plan = self._own.resume(cursor)
+        plan = self._planned(cursor)
         if plan is None:
             return
         chunks = [
@@ -311,9 +305,6 @@ class ReferenceView(RowView):
         except CorruptDataset as error:
             raise CannotResume(f"its files were changed: {error}") from error
 
-    def clear(self) -> None:
-        self._own.clear()
-
     def is_ready(self, row: int) -> bool:
         del row
         return self._mirror is not None and not self._mirror.is_full
@@ -322,7 +313,7 @@ class ReferenceView(RowView):
         """Raises ConfigError, DatasetError, StorageError."""
         if self._mirror is None:
             plan = plan_references(self._source, row)
-            self._own.begin(plan)
+            self._write_note(plan)
             self._begin(plan, 0, [])
         elif self._mirror.is_full:
             self._mirror.relieve()
@@ -340,47 +331,12 @@ class ReferenceView(RowView):
             self._shown_s = now_s
             self._mirror.show_space()
 
-    def settle(self) -> Waiting | None:
-        return None if self._mirror is None else self._mirror.settle()
-
-    def finish(self) -> Waiting | None:
-        if self._mirror is None or not self._source.reader.complete:
-            return self.settle()
-        return self._mirror.finish()
-
-    def save(self) -> dict[str, Any]:
-        state: dict[str, Any] = {"open": []}
-        if self._mirror is not None:
-            state["open"] = [list(chunk) for chunk in self._mirror.unstored]
-            self._mirror.sync()
-        return {**state, "summary": self.summary()}
-
-    def summary(self) -> dict[str, Any]:
-        if self._mirror is not None:
-            self._summary = {"container": str(self._own.path), **self._mirror.summary()}
-        return self._summary
-
-    def close(self) -> None:
-        self.summary()
-        self._mirror = None
-
-    @property
-    def warning(self) -> str:
-        return self._advice
-
-    @property
-    def space_warning(self) -> str:
-        return "" if self._space_bound is None else self._space_bound.warning
-
-    @property
-    def bytes_per_frame(self) -> float:
-        return 0.0 if self._mirror is None else self._mirror.bytes_per_frame
-
-    @property
-    def waiting(self) -> int:
-        return 0 if self._mirror is None else len(self._mirror.unstored)
+    def save(self) -> tuple[dict[str, Any], Callable[[], None]]:
+        mirror = self._mirror
+        unstored = [] if mirror is None else [list(chunk) for chunk in mirror.unstored]
+        return {"open": unstored, "summary": self.summary()}, lambda: None if mirror is None else mirror.sync()
 
     def _begin(self, plan: ArrayPlan, cursor: int, unstored: list[tuple[int, ...]]) -> None:
-        mirror = ReferenceMirror(self._source, self._own.path, plan, keep_free_bytes=self._keep_free_bytes)
+        mirror = ReferenceMirror(self._source, self._container, plan, keep_free_bytes=self._keep_free_bytes)
         mirror.begin(cursor, unstored)
-        self._mirror, self._space_bound, self._advice = mirror, mirror.space_bound, mirror.advice
+        self._mirror = mirror

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.arrays.array_spec import Position
+from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import CorruptDataset
 from acqstream.formats.chunk_format import ChunkArrayReader
 from acqstream.formats.ndtiff.reader import NDTiffReader
@@ -117,68 +117,73 @@ KEPT_BYTES = 256 * 2**20  # of chunks: the tiles beside share them
 
 
 def compared_tiles(
-    reader: NDTiffReader, array: ChunkArrayReader, frames: LogFrames, rows: Mapping[tuple[int, ...], int]
+    reader: NDTiffReader, array: ChunkArrayReader, frames: LogFrames, places: Mapping[Position, Mapping[int, int]]
 ) -> Iterator[tuple[int, bool]]:
-    """Yield rows of the dataset, and whether the mirror has each. rows: the one to compare at each place.
+    """Yield rows of the dataset, and whether the mirror has each. places: the row to compare at each, as `{0: row}`.
 
     A place ends with row and column of the tile. Raises DatasetError and StorageError where tiles or files cannot be
     read; a chunk that cannot be decoded counts as different.
     """
-    chunks = _Chunks(array)
-    for place, row in sorted(rows.items()):
-        tile = frames.plane(reader.read_pixels(row))
-        yield row, chunks.has(place, tile)
+    boxes = ChunkBoxes(array, KEPT_BYTES)
+    for place, rows in sorted(places.items()):
+        tile = frames.plane(reader.read_pixels(rows[0]))
+        yield rows[0], _has(boxes, array.spec, place, tile)
 
 
-class _Chunks:
-    """Chunks of a picture, of which the last ones stay in memory."""
+def _has(boxes: ChunkBoxes, spec: ArraySpec, place: Position, tile: NDArray[Any]) -> bool:
+    """Return whether the picture has this tile. Its place ends with row and column."""
+    sides = iter(tile.shape)
+    starts = dict(zip((spec.axes.index("y"), spec.axes.index("x")), place[-2:], strict=True))
+    outer = iter(place[:-2])
+    box = []
+    for axis, name in enumerate(spec.axes):
+        size = next(sides) if name in PICTURE_AXES else 1
+        start = starts.get(axis, 0) * size if name in PICTURE_AXES else next(outer)
+        box.append(range(start, start + size))
+    if any(part.stop > size for part, size in zip(box, spec.shape, strict=True)):
+        return False
+    try:
+        found = boxes.read(box)
+    except CorruptDataset:  # its tiles count as different; `verify` reports the cause
+        return False
+    return not tile.any() if found is None else np.array_equal(found.reshape(tile.shape), tile)
 
-    def __init__(self, array: ChunkArrayReader) -> None:
-        spec = array.spec
+
+class ChunkBoxes:
+    """Reads boxes of a stored array; the chunks read last stay in memory, up to `max_bytes`. Used by one thread."""
+
+    def __init__(self, array: ChunkArrayReader, max_bytes: int) -> None:
         self._array = array
-        self._outer = [axis for axis, name in enumerate(spec.axes) if name not in PICTURE_AXES]
-        self._picture = [axis for axis, name in enumerate(spec.axes) if name in PICTURE_AXES]
-        self._most = max(1, KEPT_BYTES // max(1, spec.chunk_bytes))
+        self._most = max(1, max_bytes // max(1, array.spec.chunk_bytes))
         self._kept: OrderedDict[Position, NDArray[Any] | None] = OrderedDict()
 
-    def has(self, place: Position, tile: NDArray[Any]) -> bool:
-        """Return whether the picture has this tile. Its place ends with row and column."""
+    def read(self, box: Sequence[range]) -> NDArray[Any] | None:
+        """The items in a box inside the array, zeros where no chunk is stored; None if none of its chunks is.
+
+        Raises CorruptDataset, StorageError.
+        """
         spec = self._array.spec
-        position, index = [0] * len(spec.axes), [slice(None)] * len(spec.axes)
-        for axis, at in zip(self._outer, place[:-2], strict=True):
-            position[axis], inside = divmod(at, spec.chunk_shape[axis])
-            index[axis] = slice(inside, inside + 1)
-        numbers_of = dict(zip((spec.axes.index("y"), spec.axes.index("x")), place[-2:], strict=True))
-        starts = [numbers_of.get(axis, 0) * size for axis, size in zip(self._picture, tile.shape, strict=True)]
-        ends = [start + size for start, size in zip(starts, tile.shape, strict=True)]
         sides = [
-            range(start // spec.chunk_shape[axis], -(-end // spec.chunk_shape[axis]))
-            for axis, start, end in zip(self._picture, starts, ends, strict=True)
+            range(part.start // size, -(-part.stop // size)) for part, size in zip(box, spec.chunk_shape, strict=True)
         ]
-        for numbers in itertools.product(*sides):
-            part: list[slice] = []
-            for axis, number, start, end in zip(self._picture, numbers, starts, ends, strict=True):
-                size = spec.chunk_shape[axis]
-                position[axis] = number
-                first, stop = max(start, number * size), min(end, (number + 1) * size)
-                index[axis] = slice(first - number * size, stop - number * size)
-                part.append(slice(first - start, stop - start))
-            if not self._is_equal(tuple(position), tuple(index), tile[tuple(part)]):
-                return False
-        return True
+        found: NDArray[Any] | None = None
+        for position in itertools.product(*sides):
+            chunk = self._chunk(position)
+            if chunk is None:
+                continue
+            if found is None:
+                found = np.zeros([len(part) for part in box], spec.dtype)
+            ours, theirs = [], []
+            for part, number, size, length in zip(box, position, spec.chunk_shape, chunk.shape, strict=True):
+                begin = number * size
+                first = max(part.start, begin)
+                stop = max(first, min(part.stop, begin + length))  # a chunk at the edge may be shorter
+                ours.append(slice(first - part.start, stop - part.start))
+                theirs.append(slice(first - begin, stop - begin))
+            found[tuple(ours)] = chunk[tuple(theirs)]
+        return found
 
-    def _is_equal(self, position: Position, index: tuple[slice, ...], part: NDArray[Any]) -> bool:
-        try:
-            chunk = self._read(position)
-        except CorruptDataset:  # its tiles count as different; `verify` reports the cause
-            return False
-        if chunk is None:  # a missing chunk reads as zeros
-            return not part.any()
-        return bool(np.array_equal(chunk[index].reshape(part.shape), part)) if chunk[index].size == part.size else False
-
-    def _read(self, position: Position) -> NDArray[Any] | None:
-        if any(at >= size for at, size in zip(position, self._array.spec.grid_shape, strict=True)):
-            return None
+    def _chunk(self, position: Position) -> NDArray[Any] | None:
         if position not in self._kept:
             while len(self._kept) >= self._most:
                 self._kept.popitem(last=False)

@@ -170,10 +170,7 @@ class SlabGrid:
 
     def chunk_layer(self, outer: Sequence[int]) -> int:
         """The layer of a chunk, by its position in the slab along the outer axes."""
-        number = 0
-        for axis, at in zip(self.outer, outer, strict=True):
-            number = number * self.counts[axis] + at
-        return number
+        return _number(outer, [self.counts[axis] for axis in self.outer])
 
     @property
     def planes(self) -> int:
@@ -215,11 +212,8 @@ class SlabGrid:
 
     def locate(self, place: Sequence[int]) -> tuple[Position, int]:
         """The part of the slab's key along the outer axes, and the number of the plane in it."""
-        key = tuple(at // step for at, step in zip(place, self.step, strict=False))
-        number = 0
-        for at, step in zip(place, self.step, strict=False):
-            number = number * step + at % step
-        return key, number
+        both = [divmod(at, step) for at, step in zip(place, self.step, strict=False)]
+        return tuple(at for at, _ in both), _number([inside for _, inside in both], self.step)
 
     def pieces_of(self, place: Sequence[int]) -> list[Piece]:
         """The pieces that a frame, or at a lower level a slab of the level above, fills. Its place ends with (y, x)."""
@@ -271,12 +265,12 @@ class SlabGrid:
             for at, step, size in zip(self.outer_key(key), self.step, shape, strict=True)
         ]
         if self.cuts:  # slabs at the edges of the picture have fewer pieces than others
-            inside = {self._number(local) for local in itertools.product(*sides)}
+            inside = {_number(local, self.step) for local in itertools.product(*sides)}
             return sum(1 << piece.bit for piece in self.pieces_in(key, ends) if piece.plane in inside)
         # by far the most frequent case, and asked for each frame
         if all(len(side) == step for side, step in zip(sides, self.step, strict=True)):
             return (1 << self.planes) - 1
-        return sum(1 << self._number(local) for local in itertools.product(*sides))
+        return sum(1 << _number(local, self.step) for local in itertools.product(*sides))
 
     def chunks(self, key: Position, ends: Sequence[int] = ()) -> Iterator[tuple[Position, Position, int]]:
         """The chunks of a slab: position in the level's grid, position in the slab, and its planes as bits.
@@ -293,7 +287,7 @@ class SlabGrid:
                 position[axis] += at * (step // depth)
                 sides.append(range(local[axis] * depth, (local[axis] + 1) * depth))
             # the bits of one plane times those of the pieces in it: both count the same way
-            planes = sum(1 << self._number(places) * self.pieces for places in itertools.product(*sides))
+            planes = sum(1 << _number(places, self.step) * self.pieces for places in itertools.product(*sides))
             for axis, cut, at in zip(cut_axes, self.cuts, key[len(self.outer) :], strict=True):
                 position[axis] += at * (cut.side // spec.chunk_shape[axis])
             if any(position[axis] * spec.chunk_shape[axis] >= end for axis, end in zip(cut_axes, ends, strict=True)):
@@ -309,11 +303,13 @@ class SlabGrid:
             sides.append([span.piece for span in cut.in_slab(at) if span.first < end and first < span.stop])
         return sum(1 << y * self.cuts[1].most + x for y, x in itertools.product(*sides))
 
-    def _number(self, local: Sequence[int]) -> int:
-        number = 0
-        for at, step in zip(local, self.step, strict=True):
-            number = number * step + at
-        return number
+
+def _number(place: Sequence[int], sizes: Sequence[int]) -> int:
+    """The number of a place in a box of these sizes, the last axis fastest."""
+    number = 0
+    for at, size in zip(place, sizes, strict=True):
+        number = number * size + at
+    return number
 
 
 def slab_grids(

@@ -208,17 +208,17 @@ MAX_RUN_BYTES = 8 * 2**20  # a busy disk takes requests of 8 MiB a third faster 
 
 
 class ChunkSink(Protocol):
-    """Takes the chunks of all levels; from any thread. `store_together` gets what `encode` returned."""
+    """Takes the chunks of all levels; from any thread. `store` gets what `encode` returned."""
 
     @property
     def joins_chunks(self) -> bool:
-        """True if `store_together` costs less than storing each."""
+        """True if `store` of several costs less than of each."""
 
     def stored_with(self, level: int, position: Position) -> Hashable:
         """Equal for chunks of a slab that one call should store: their bytes alternate in a file."""
 
     def encode(self, level: int, position: Position, chunk: NDArray[Any], present: NDArray[np.bool_]) -> Encoded: ...
-    def store_together(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None: ...
+    def store(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None: ...
 
 
 class _Chunk(NamedTuple):
@@ -328,7 +328,7 @@ class SlabTasks:
         try:
             if not self._workers.wait_for_disk():
                 return
-            self._writer.store_together(level, encoded)
+            self._writer.store(level, encoded)
         except DiskFull:  # the task is tried again
             with self._lock:
                 self._runs.appendleft(run)

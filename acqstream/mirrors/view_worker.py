@@ -43,7 +43,7 @@ from acqstream.errors import AcqStreamError
 from acqstream.grid.kernels import kernels_name
 from acqstream.log.recent_frames import RecentGroups
 from acqstream.mirrors.mirror_plan import options_of
-from acqstream.mirrors.mirror_view import MirrorView
+from acqstream.mirrors.mirror_view import KEPT_BYTES, MirrorView
 from acqstream.mirrors.view_kinds import folder_of, mirror_format
 from acqstream.model.view_spec import ViewSpec
 from acqstream.storage.handover import receive_orders
@@ -135,7 +135,6 @@ def view_maker(spec: ViewSpec, **options: Any) -> Callable[[], View]:
 THREADS = 4
 MAX_CATCHING_UP = 8  # finished datasets at once: the index of each takes memory
 REPORT_INTERVAL_S = 0.1
-KEPT_BYTES = 256 * 2**20  # of freed memory: blocks of the size of chunks and frames are taken again at once
 _PASSING = frozenset({ViewState.RUNNING, ViewState.WAITING, ViewState.HELD})
 
 
@@ -162,20 +161,21 @@ class WorkerJob:
         return True
 
     def report(self, progress: ViewProgress, reason: str = "") -> bytes | None:
-        """Return a line for the daemon, or None while nothing has changed or the last report is recent."""
-        last = self._reported
-        now_s = time.monotonic()
-        is_urgent = last is None or last[1] != reason or progress.state not in _PASSING
-        if last == (progress, reason) or (not is_urgent and now_s - self._reported_at_s < REPORT_INTERVAL_S):
-            return None  # `report` is called again after the next step
-        self._reported, self._reported_at_s = (progress, reason), now_s
-        return json.dumps({"id": self.number, "reason": reason, **asdict(progress)}).encode() + b"\n"
+        """Return a line for the daemon, or None while nothing has changed."""
+        if self._reported == (progress, reason):
+            return None
+        self._reported, self._reported_at_s = (progress, reason), time.monotonic()
+        return _report(self.number, progress, reason)
+
+
+def _report(number: int, progress: ViewProgress, reason: str) -> bytes:
+    return json.dumps({"id": number, "reason": reason, **asdict(progress)}).encode() + b"\n"
 
 
 class ViewWorker:
     """Takes orders from one socket; a few threads advance all views, one step at a time."""
 
-    def __init__(self, connection: socket.socket, threads: int = THREADS) -> None:
+    def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._send_lock = threading.Lock()
         self._due: DueQueue[WorkerJob] = DueQueue()
@@ -186,7 +186,7 @@ class ViewWorker:
         self._is_stopping = False
         self._board: memoryview | None = None
         self._allowance = DiskAllowance(lambda: not self._may_read())
-        self._threads = [threading.Thread(target=self._work, name=f"view-{n}") for n in range(threads)]
+        self._threads = [threading.Thread(target=self._work, name=f"view-{n}") for n in range(THREADS)]
 
     def run(self) -> None:
         """Serve until the daemon closes the connection, then save all views."""
@@ -217,10 +217,7 @@ class ViewWorker:
                 try:
                     run = self._make_run(order, maps)
                 except AcqStreamError as error:  # of this view: the others continue
-                    progress = ViewProgress(ViewState.FAILED)
-                    self._send(
-                        json.dumps({"id": order["id"], "reason": str(error), **asdict(progress)}).encode() + b"\n"
-                    )
+                    self._send(_report(order["id"], ViewProgress(ViewState.FAILED), str(error)))
                     return
                 job = self._jobs[order["id"]] = WorkerJob(order["id"], run, is_live=order["live"])
                 if job.is_live:

@@ -1,9 +1,4 @@
-"""The interface of a view, as `acqstream.views.view_run.ViewRun` drives it.
-
-`View` has what all views need. `DigestingView` adds work on frames before they are published (the pyramid),
-`RangeView` work on many frames at once by other processes (mirrors). A `RowView` needs no pixels (mirrors by
-reference).
-"""
+"""The interface of a view, as `acqstream.views.view_run.ViewRun` drives it."""
 
 from __future__ import annotations
 
@@ -84,13 +79,51 @@ class View(ABC):
         del row
         return None
 
-    @abstractmethod
+    def take_range(self, cursor: int, count: int) -> int | Waiting | None:
+        """Take all frames from `cursor` up to `count` by other processes, and return the new cursor. Uses the disk.
+
+        If it has to wait, it is called again. None: the frames have to come one by one, or by rows.
+        """
+        del cursor, count
+        return None
+
+    @property
+    def frames_ahead(self) -> int:
+        """Number of frames that were taken beyond the cursor; worth a checkpoint."""
+        return 0
+
+    def take_rows(self, cursor: int, count: int) -> int | None:
+        """Take rows of the index from `cursor` up to `count`, at least one, without their pixels; the new cursor.
+
+        Called after `make_ready` of the frame at the cursor. Uses no disk. None: the frames have to come one by one.
+        """
+        del cursor, count
+        return None
+
     def take(self, lease: Lease) -> Any:
         """Work on one frame and return the outcome. The view itself does not change."""
+        raise TypeError(f"{type(self).__name__} takes rows, not frame {lease.row}")
 
-    @abstractmethod
     def keep(self, taken: Any) -> None:
         """Add an outcome of `take`."""
+        raise TypeError(f"{type(self).__name__} takes rows, not {taken!r}")
+
+    @property
+    def max_digests(self) -> int:
+        """Number of digests that may exist at once."""
+        return 0
+
+    def digest(self, pixels: NDArray[Any]) -> Any:
+        """Work on the pixels of a frame that is not published yet; `take` gets the outcome in the lease.
+
+        None: no digest can be made now. A digest may never come back. The view itself does not change.
+        """
+        del pixels
+
+    def is_nearly_ready(self, row: int) -> bool:
+        """Return whether `make_ready` needs only a few small files and frames: then a backlog does not prevent it."""
+        del row
+        return False
 
     @property
     def warning(self) -> str:
@@ -137,12 +170,11 @@ class View(ABC):
         return None
 
     @abstractmethod
-    def save(self) -> dict[str, Any]:
-        """Return the state for `restore`, as JSON values, with all that it names forced to the disk."""
+    def save(self) -> tuple[dict[str, Any], Callable[[], None]]:
+        """Return the state for `restore`, as JSON values, and a function that forces all that it names to the disk.
 
-    def begin_save(self) -> tuple[dict[str, Any], Callable[[], None]]:
-        """As `save`, but the returned function forces it: it is called in another thread, while frames are taken."""
-        return self.save(), lambda: None
+        The function is called in another thread, while frames are taken.
+        """
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:
@@ -150,56 +182,3 @@ class View(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Close all files, as they are. Repeating it changes nothing."""
-
-
-class DigestingView(View):
-    """A view that works on frames in memory before they are published."""
-
-    @property
-    @abstractmethod
-    def max_digests(self) -> int:
-        """Number of digests that may exist at once."""
-
-    @abstractmethod
-    def digest(self, pixels: NDArray[Any]) -> Any:
-        """Work on the pixels of a frame that is not published yet; `take` gets the outcome in the lease.
-
-        None: no digest can be made now. A digest may never come back. The view itself does not change.
-        """
-
-    @abstractmethod
-    def is_nearly_ready(self, row: int) -> bool:
-        """Return whether `make_ready` needs only a few small files and frames: then a backlog does not prevent it."""
-
-
-class RangeView(View):
-    """A view that can take many frames at once, by processes of its own."""
-
-    @abstractmethod
-    def take_range(self, cursor: int, count: int) -> int | Waiting | None:
-        """Take all frames from `cursor` up to `count`, and return the new cursor. Uses the disk.
-
-        If it has to wait, it is called again. None: the frames have to come one by one.
-        """
-
-    @property
-    @abstractmethod
-    def frames_ahead(self) -> int:
-        """Number of frames already processed beyond the cursor; worth a checkpoint."""
-
-
-class RowView(View):
-    """A view that takes rows of the index: no pixel is read, copied or checked for it."""
-
-    @abstractmethod
-    def take_rows(self, cursor: int, count: int) -> int:
-        """Take frames from `cursor` up to `count`, at least one, and return the new cursor. Uses no disk.
-
-        Called after `make_ready` of the frame at the cursor.
-        """
-
-    def take(self, lease: Lease) -> Any:
-        raise TypeError(f"{type(self).__name__} takes rows, not frame {lease.row}")
-
-    def keep(self, taken: Any) -> None:
-        raise TypeError(f"{type(self).__name__} takes rows, not {taken!r}")

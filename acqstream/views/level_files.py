@@ -18,7 +18,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from acqstream.errors import CorruptDataset, DiskFull, FrameNotFound, StorageError
+from acqstream.errors import CorruptDataset, DiskFull, StorageError
 from acqstream.formats.ndtiff.folders import stack_paths
 from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.formats.ndtiff.index_file import IndexFile
@@ -182,11 +182,7 @@ class LevelFiles:
 
     def has(self, axes: Axes) -> bool:
         """Return whether some version of a tile is published."""
-        try:
-            self._reader.row(axes)
-        except FrameNotFound:
-            return False
-        return True
+        return self._reader.find(axes) is not None
 
     def move(self, folder: Path) -> None:
         """Rename the folder with its files, when all are published. Raises StorageError.

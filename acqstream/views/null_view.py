@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,8 +50,8 @@ class NullView(View):
         self.pixel_sum += taken.pixel_sum
         self.hash_sum = (self.hash_sum + taken.hash) % _MODULUS
 
-    def save(self) -> dict[str, Any]:
-        return self.summary()
+    def save(self) -> tuple[dict[str, Any], Callable[[], None]]:
+        return self.summary(), lambda: None
 
     def summary(self) -> dict[str, Any]:
         """Return the sums as text: they are larger than the JSON numbers of many programs."""

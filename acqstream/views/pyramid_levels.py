@@ -12,15 +12,10 @@ import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
 
 from acqstream.errors import StorageError
 from acqstream.formats.ndtiff.folders import level_name
 from acqstream.formats.ndtiff.layout import NDTiffLayout
-from acqstream.model.axes import Axes
-from acqstream.model.frame_header import FrameHeader
 from acqstream.storage.files.disk import Disk
 from acqstream.storage.files.folder_tree import remove_tree
 from acqstream.views.level_files import LevelFiles, WriteBehind
@@ -51,6 +46,10 @@ class PyramidLevels:
     def __len__(self) -> int:
         return len(self._levels)
 
+    def __getitem__(self, level: int) -> LevelFiles:
+        """One of the levels that are open, from 1 on."""
+        return self._levels[level - 1]
+
     def begin(self, layout: NDTiffLayout, stack_header: bytes, *, limit_bytes: int) -> None:
         """Set the common properties of all stack files, before the first tile."""
         self._layout, self._stack_header, self._limit_bytes = layout, stack_header, limit_bytes
@@ -79,21 +78,9 @@ class PyramidLevels:
         exists = (any((folder / level_name(n)).is_dir() for folder in folders) for n in itertools.count(1))
         return sum(1 for _ in itertools.takewhile(bool, exists))
 
-    def write(self, level: int, header: FrameHeader, pixels: memoryview) -> None:
-        """As `LevelFiles.write`."""
-        self._levels[level - 1].write(header, pixels)
-
     def wait(self) -> None:
         """Wait until the writer reads no tile's memory. `publish` raises its errors."""
         self._writer.wait()
-
-    def read(self, level: int, axes: Axes) -> NDArray[Any]:
-        """Return the latest published version of a tile. Raises FrameNotFound."""
-        return self._levels[level - 1].read(axes)
-
-    def has(self, level: int, axes: Axes) -> bool:
-        """Return whether some version of a tile is published."""
-        return self._levels[level - 1].has(axes)
 
     def publish(self) -> None:
         """Publish the tiles that were written, and move levels into the dataset. Raises StorageError."""

@@ -257,7 +257,7 @@ class PyramidTree:
                 raise CannotResume(f"the state names a tile without frames: {tile_key}")
         for key, tile in self._tiles.items():
             if not tile.is_stored:
-                tile.is_stored = self._levels.has(key.level, key.axes())
+                tile.is_stored = self._levels[key.level].has(key.axes())
         for key, is_dirty in open_tiles:
             tile = self._tiles[key]
             tile.is_dirty, tile.is_unsent = is_dirty, key.level < self.level_count
@@ -312,7 +312,7 @@ class PyramidTree:
         tile = self._tiles[key]
         assert tile.memory is not None
         self._painter.fill(key, tile)
-        self._levels.write(key.level, self._full.level_header(key, tile.first), tile.memory.data)
+        self._levels[key.level].write(self._full.level_header(key, tile.first), tile.memory.data)
         tile.is_dirty = False
         self.unpublished_bytes += self.memory.shape.payload_bytes
         self._painter.unpublished.add(tile)

@@ -9,7 +9,7 @@ share pixels; they are those of the tile that arrived last.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from acqstream.errors import CannotResume, CorruptDataset, DatasetError
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION, level_name
 from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES
 from acqstream.storage.files.free_space import SpaceBound
-from acqstream.views.base import DigestingView, ViewSource
+from acqstream.views.base import View, ViewSource
 from acqstream.views.frame_feed import Lease
 from acqstream.views.pyramid_levels import PyramidLevels, level_folders
 from acqstream.views.pyramid_tiles import MEMORY_BYTES, TileKey, TileMemory, leaf_key
@@ -43,7 +43,7 @@ class _Contribution(NamedTuple):
     pixels: NDArray[Any] | None = None
 
 
-class PyramidView(DigestingView):
+class PyramidView(View):
     """is_remade: existing levels are replaced by new ones once those are complete. keep_free_mb: of the disk, left to
     the log."""
 
@@ -237,16 +237,16 @@ class PyramidView(DigestingView):
             self._levels.finish()
         self._is_finished = True
 
-    def save(self) -> dict[str, Any]:
+    def save(self) -> tuple[dict[str, Any], Callable[[], None]]:
         is_remaking = self._is_remade and not self._is_finished
         state: dict[str, Any] = {"is_remaking": is_remaking, "index_bytes": [], "tiles": [], "open": []}
         if self._full is None:
-            return state
+            return state, lambda: None
         self._tree.write_complete(PUBLISH_BYTES)  # more may wait after a backlog: the state lists them
         self._tree.publish()
         self._levels.force()
-        tiles = self._levels.counts()
-        return {**state, "index_bytes": self._levels.index_bytes(), "tiles": tiles, "open": self._tree.state()}
+        tiles, unsaved = self._levels.counts(), self._tree.state()
+        return {**state, "index_bytes": self._levels.index_bytes(), "tiles": tiles, "open": unsaved}, lambda: None
 
     def summary(self) -> dict[str, Any]:
         """Return published tiles by level, repeated ones included, and the peak number of tiles in memory."""

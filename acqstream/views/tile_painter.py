@@ -144,7 +144,7 @@ class TilePainter:
         """Paint a tile, halved, into its quadrant of the tile above. Raises FrameNotFound, StorageError."""
         if tile.image is not None:
             self.fill(key, tile)
-        image = tile.image if tile.image is not None else self._levels.read(key.level, key.axes())
+        image = tile.image if tile.image is not None else self._levels[key.level].read(key.axes())
         self._full.halving.halve(image, self.image(parent)[self.quadrant(key)])
         parent.painted |= key.bit
 
@@ -184,7 +184,7 @@ class TilePainter:
         if tile.is_dirty:
             self._recover(key, tile)
         elif tile.is_stored:
-            self.image(tile)[:] = self._levels.read(key.level, key.axes())
+            self.image(tile)[:] = self._levels[key.level].read(key.axes())
             tile.painted = ALL
 
     def _recover(self, key: TileKey, tile: LevelTile) -> None:

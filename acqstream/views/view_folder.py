@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from acqstream.errors import (
     AcqStreamError,
@@ -29,7 +29,7 @@ from acqstream.formats.ndtiff.folders import (
     record_key,
     record_path,
 )
-from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.log.state_file import STATE_NAME, DatasetState, now_text, read_state
 from acqstream.model.metadata import dump_ascii
 from acqstream.model.view_spec import MAX_REASON_CHARACTERS, PYRAMID_KIND, MirrorResult
@@ -48,39 +48,6 @@ from acqstream.views.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-
-_Point = TypeVar("_Point")
-
-
-class CheckpointThread(Generic[_Point]):
-    """Used by one thread, which gets the errors of `write`; one checkpoint at a time."""
-
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._running: tuple[Future[None], _Point] | None = None
-
-    @property
-    def is_busy(self) -> bool:
-        """A checkpoint was begun, and `take_done` has not returned it."""
-        return self._running is not None
-
-    def begin(self, write: Callable[[], None], point: _Point) -> None:
-        """Have `write` called, which makes `point` the saved one. Not while one is running."""
-        self._running = self._thread.submit(write), point
-
-    def take_done(self, *, waits: bool = False) -> _Point | None:
-        """Return a point that is saved now; None while nothing is. Raises the error of `write`, once."""
-        if self._running is None or not (waits or self._running[0].done()):
-            return None
-        (future, point), self._running = self._running, None
-        future.result()
-        return point
-
-    def close(self) -> None:
-        """Wait for the end of a running `write`; its outcome is dropped."""
-        self._running = None
-        self._thread.shutdown()
-
 
 logger = logging.getLogger("acqstream.views")
 
@@ -108,13 +75,6 @@ def record_result(disk: Disk, dataset: Path, view_folder: Path, result: MirrorRe
         raise
     except StorageError as error:
         logger.warning("cannot record that mirror %s of %s is %s: %s", result.name, dataset, result.state, error)
-
-
-def reopen_record(disk: Disk, dataset: Path, view_folder: Path, result: MirrorResult) -> None:
-    """Replace the record of a view that resumes, if it is recorded as ended. Raises DiskFull."""
-    recorded = read_record(dataset, record_key(dataset, view_folder))
-    if recorded is not None and recorded.ended:
-        record_result(disk, dataset, view_folder, result)
 
 
 def remove_record(disk: Disk, dataset: Path, view_folder: Path) -> None:
@@ -155,6 +115,14 @@ def place(reader: NDTiffReader, row: int) -> tuple[str, int] | None:
 def id_of_summary(summary: Mapping[str, Any]) -> str:
     """Return an id for a dataset without one: most programs put the starting time into the summary."""
     return hashlib.sha256(json.dumps(summary, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def open_full(dataset: Path) -> NDTiffReader:
+    """Open the full resolution of a dataset. Raises DatasetError, StorageError."""
+    reader, *lower_levels = open_readers(dataset)
+    for lower in lower_levels:
+        lower.close()
+    return reader
 
 
 def state_of(container: Path) -> DatasetState | None:
@@ -267,8 +235,10 @@ class ViewFolder:
         record_result(self._disk, self._dataset, self.path, result)
 
     def reopen_record(self, result: MirrorResult) -> None:
-        """`reopen_record` of this view. Raises DiskFull."""
-        reopen_record(self._disk, self._dataset, self.path, result)
+        """Replace the record of a view that resumes, if it is recorded as ended. Raises DiskFull."""
+        recorded = read_record(self._dataset, record_key(self._dataset, self.path))
+        if recorded is not None and recorded.ended:
+            self.record(result)
 
     def record_failure(self, error: Exception, result: MirrorResult) -> None:
         """Record in both folders that the view has failed, so that readers do not wait for it.
@@ -325,14 +295,16 @@ class SavedPoint(NamedTuple):
 class Checkpoints:
     """last: the last checkpoint on the disk, None before the first; took_s: to write it. Used by one thread at a time.
 
-    `point` returns where the view is; it is asked after the view has written, as pieces written meanwhile count.
+    A thread of its own writes them, one at a time. `point` returns where the view is; it is asked after the view has
+    written, as pieces written meanwhile count.
     """
 
     def __init__(self, files: ViewFolder) -> None:
         self.last: SavedPoint | None = None
         self.took_s = 0.0
         self._files = files
-        self._thread: CheckpointThread[SavedPoint] = CheckpointThread()
+        self._running: tuple[Future[None], SavedPoint] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
 
     def save(self, reader: NDTiffReader, view: View, point: Callable[[], SavedPoint]) -> None:
         """Have one on the disk of where the view is. Raises StorageError."""
@@ -343,32 +315,20 @@ class Checkpoints:
     def write(self, reader: NDTiffReader, view: View, point: Callable[[], SavedPoint]) -> None:
         """As `save`, also where nothing has changed."""
         self.note(waits=True)
-        began_s = time.monotonic()
-        state = view.save()
-        current = point()
-        self._files.write(self._checkpoint(reader, current, state))
-        self.took_s = time.monotonic() - began_s
-        self.last = current
+        self._begin(reader, view, point)
+        self.note(waits=True)
 
     def begin(self, reader: NDTiffReader, view: View, point: Callable[[], SavedPoint]) -> None:
-        """As `save`, in another thread; `note` raises its error. Does nothing while one is being written."""
-        if self._thread.is_busy or self.last == point():
-            return
-        state, force = view.begin_save()
-        current = point()
-        checkpoint = self._checkpoint(reader, current, state)
-
-        def write() -> None:
-            began_s = time.monotonic()
-            force()
-            self._files.write(checkpoint)
-            self.took_s = time.monotonic() - began_s
-
-        self._thread.begin(write, current)
+        """As `save`, without a wait; `note` raises its error. Does nothing while one is being written."""
+        if self._running is None and self.last != point():
+            self._begin(reader, view, point)
 
     def note(self, *, waits: bool = False) -> None:
-        """Note a checkpoint that another thread has written. Raises its StorageError."""
-        self.last = self._thread.take_done(waits=waits) or self.last
+        """Note a checkpoint that was written. Raises its StorageError, once."""
+        if self._running is not None and (waits or self._running[0].done()):
+            (future, point), self._running = self._running, None
+            future.result()
+            self.last = point
 
     def settle(self, error: Exception) -> None:
         """Wait for one that is being written: it could replace what tells of `error`, which gets a note of its own."""
@@ -378,9 +338,20 @@ class Checkpoints:
             error.add_note(f"and its checkpoint could not be written: {other}")
 
     def close(self) -> None:
-        """Wait for a checkpoint that is being written. The next `begin` has a thread of its own."""
-        self._thread.close()
-        self._thread = CheckpointThread()
+        """Wait for a checkpoint that is being written; its outcome is dropped. The next one has another thread."""
+        self._running = None
+        self._thread.shutdown()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
 
-    def _checkpoint(self, reader: NDTiffReader, point: SavedPoint, state: Mapping[str, Any]) -> Checkpoint:
-        return self._files.checkpoint(reader, point.cursor, state, is_complete=point.is_complete)
+    def _begin(self, reader: NDTiffReader, view: View, point: Callable[[], SavedPoint]) -> None:
+        began_s = time.monotonic()
+        state, force = view.save()
+        current = point()
+        checkpoint = self._files.checkpoint(reader, current.cursor, state, is_complete=current.is_complete)
+
+        def write() -> None:
+            force()
+            self._files.write(checkpoint)
+            self.took_s = time.monotonic() - began_s
+
+        self._running = self._thread.submit(write), current

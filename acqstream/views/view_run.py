@@ -25,15 +25,15 @@ from acqstream.errors import (
     UnknownFormat,
 )
 from acqstream.formats.ndtiff.folders import container_of
-from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
+from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.log.recent_frames import RecentGroups
 from acqstream.model.units import count_text
 from acqstream.model.view_spec import MAX_REASON_CHARACTERS, MirrorResult, MirrorState
 from acqstream.storage.files.disk import Disk, LocalDisk
-from acqstream.views.base import DigestingView, RangeView, RowView, View
+from acqstream.views.base import View
 from acqstream.views.checkpoint import RESTARTED, view_folder
 from acqstream.views.frame_feed import DiskAllowance, FrameFeed, Waiting
-from acqstream.views.view_folder import Checkpoints, SavedPoint, ViewFolder
+from acqstream.views.view_folder import Checkpoints, SavedPoint, ViewFolder, open_full
 
 
 class ViewState(StrEnum):
@@ -88,7 +88,7 @@ class FrameTaker:
 
     def take(self, view: View, feed: FrameFeed, limit_bytes: int) -> Waiting | None:
         """Take published frames, about limit_bytes of pixels. Returns why nothing was done; None if something was."""
-        if isinstance(view, RangeView) and self._allowance.is_free():
+        if self._allowance.is_free():
             cursor = view.take_range(self.cursor, len(feed.reader))
             if isinstance(cursor, Waiting):
                 return cursor
@@ -96,14 +96,14 @@ class FrameTaker:
                 self.from_stack, self.cursor = self.from_stack + cursor - self.cursor, cursor
                 return Waiting.FRAMES
         waiting = self._make_ready(view, self.cursor) if feed.has(self.cursor) else Waiting.FRAMES
-        if isinstance(view, DigestingView):
-            has_digested = feed.look_ahead(view.digest, view.max_digests, limit_bytes)
-        else:  # no digest is made, but the feed notes the frames in memory: has_news then reports later ones only
-            has_digested = feed.look_ahead(lambda _: None, 0, limit_bytes)
-        if waiting is None and isinstance(view, RowView):
-            self.cursor = view.take_rows(self.cursor, len(feed.reader))
-        elif waiting is None:
-            waiting = self._take_published(view, feed, limit_bytes)
+        # Also without digests: the feed notes the frames in memory, and has_news then reports later ones only.
+        has_digested = feed.look_ahead(view.digest, view.max_digests, limit_bytes)
+        if waiting is None:
+            rows = view.take_rows(self.cursor, len(feed.reader))
+            if rows is None:
+                waiting = self._take_published(view, feed, limit_bytes)
+            else:
+                self.cursor = rows
         return None if has_digested else waiting
 
     def _take_published(self, view: View, feed: FrameFeed, limit_bytes: int) -> Waiting | None:
@@ -129,7 +129,7 @@ class FrameTaker:
         """Prepare the view for this frame."""
         if view.is_ready(row):
             return None
-        is_near = isinstance(view, DigestingView) and view.is_nearly_ready(row) and self._allowance.has_some()
+        is_near = view.is_nearly_ready(row) and self._allowance.has_some()
         if not (is_near or self._may_read()):
             return Waiting.LOG
         with self._allowance.using():
@@ -234,7 +234,7 @@ class ViewRun:
     @property
     def frames_ahead(self) -> int:
         """Number of frames that the view has processed beyond its cursor."""
-        return self.view.frames_ahead if isinstance(self.view, RangeView) else 0
+        return self.view.frames_ahead
 
     def progress(self) -> ViewProgress:
         if self._feed is not None:
@@ -405,9 +405,7 @@ class ViewRun:
             raise
 
     def _open_feed(self) -> FrameFeed:
-        reader, *lower_levels = open_readers(self.path)
-        for lower in lower_levels:
-            lower.close()
+        reader = open_full(self.path)
         self._count = len(reader)
         feed = FrameFeed(reader, self._recent, allowance=self._allowance)
         try:

@@ -43,7 +43,7 @@ class HeldWriter:
         del level, position, present
         return [np.ascontiguousarray(chunk).astype("<u2").tobytes()]
 
-    def store_together(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None:
+    def store(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None:
         ((position, encoded),) = chunks
         if (level, position) == FIRST:
             assert self.go.wait(HANG_S)

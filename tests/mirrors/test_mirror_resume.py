@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from acqstream.errors import DatasetError, StorageError
+from acqstream.formats.registry import chunk_format
 from acqstream.formats.wkw import layout
 from acqstream.formats.wkw.header import HEADER_BYTES
 from acqstream.log.log import Log
@@ -21,11 +22,11 @@ from acqstream.mirrors.comparison import compare
 from acqstream.mirrors.mirror_container import (
     NOTE_NAME,
     MirrorNote,
-    OwnContainer,
     read_note,
     remove_container,
     write_note,
 )
+from acqstream.mirrors.mirror_view import MirrorView
 from acqstream.mirrors.task_runner import ProcessPool, TaskRunner
 from acqstream.model.acquisition_spec import AcquisitionSpec, AxisSpec
 from acqstream.storage.files.disk import LocalDisk
@@ -215,7 +216,7 @@ def test_a_link_is_a_mirror_only_where_it_leads_to_one(tmp_path: Path) -> None:
     note = MirrorNote("1", str(target), {"format": "n5"}, None)
     write_note(LocalDisk(), view, note)
     source = SimpleNamespace(dataset=tmp_path / "cells", folder=view, dataset_id="1", disk=LocalDisk(), is_ours=True)
-    own = OwnContainer({"format": "n5"}, None, is_remade=False)
+    own = MirrorView(chunk_format("n5"), {"format": "n5"})
     with pytest.raises(DatasetError, match="is a link, and what it leads to is no mirror"):
         own.open(cast("ViewSource", source))
     (target / "attributes.json").write_text('{"acqstream": {}}')

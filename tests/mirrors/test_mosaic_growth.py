@@ -7,12 +7,11 @@ import random
 from collections.abc import Sequence
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.mirrors.level_extents import Growth, PictureAtEnd
+from acqstream.mirrors.level_extents import Growth
 from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
 
 TILE, ROWS, COLUMNS = 6, 3, 2
@@ -186,13 +185,3 @@ def test_no_picture_is_announced_before_its_tiles_that_came_first_are_stored(see
         assert {place for time in range(size) for place in tiles(time)} <= {*came}
     growth.mark_all_stored()
     assert growth.sizes(0)[0] == 4
-
-
-@pytest.mark.parametrize("axis", [0, 1])
-def test_a_single_picture_is_not_announced_before_it_is_finished(axis: int) -> None:
-    growth = PictureAtEnd(axis, [(1, 0, 12), (0, 0, 6)])
-    growth.add_frame((0, 0, 0))
-    growth.add_unstored(0, (0, 0, 0))
-    growth.add_stored_slab(0, (0, 0, 0))
-    growth.mark_all_stored()
-    assert [growth.sizes(level) for level in (0, 1)] == [{axis: 1 - axis}, {axis: 0}]

@@ -57,7 +57,7 @@ def n5_layout(shape: tuple[int, ...] = (0, 4, 8, 8), **given: Any) -> ChunkLayou
 
 def store_at(publisher: Publisher, position: Position) -> None:
     chunk = np.full((1, 4, 8, 8), 7, "u1")
-    publisher.store(0, position, publisher.encode(0, position, chunk))
+    publisher.store(0, [(position, publisher.encode(0, position, chunk))])
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_chunks_written_in_place_are_forced_before_their_shape_is_announced(stor
     publisher = Publisher(OME_ZARR.layout(OME_ZARR.plan(spec, options), options), store, beside, "cells.ome.zarr")
     publisher.begin()
     assert store.taken() == ["zarr.json", "0/zarr.json", NOTE_KEY]
-    publisher.store(0, (0, 0, 0, 0), publisher.encode(0, (0, 0, 0, 0), np.full((1, 1, 1, 1, 1, 1, 8, 8), 7, "u1")))
+    publisher.store(0, [((0, 0, 0, 0), publisher.encode(0, (0, 0, 0, 0), np.full((1, 1, 1, 1, 1, 1, 8, 8), 7, "u1")))])
     assert store.taken() == ["0/c/0/0/0/0"]
     publisher.grow(0, (1, 4, 8, 8))
     assert store.taken() == ["sync", "0/zarr.json", "zarr.json"]

@@ -67,7 +67,7 @@ class Sink:
         del level, position, present
         return [chunk.astype("<u2").tobytes()]
 
-    def store_together(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None:
+    def store(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None:
         del level
         for position, encoded in chunks:
             self.chunks[position] = np.frombuffer(b"".join(encoded), "<u2")

@@ -46,7 +46,7 @@ class NotingSink:
         del level, position, present
         return [chunk.tobytes()]
 
-    def store_together(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None:
+    def store(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None:
         del level
         refuses, self.refuses = self.refuses, None
         if refuses is not None:

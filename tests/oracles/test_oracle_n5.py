@@ -183,13 +183,13 @@ def test_a_block_that_is_written_again_is_never_read_in_part(tmp_path):
     (level,) = plan_levels(spec_of(contents[0], ("z", "y", "x")), options)
     writer = create(tmp_path / "a.n5", [level], options, UnforcedDisk())
     blocks = [writer.encode(0, (0, 0, 0), content) for content in contents]
-    writer.store(0, (0, 0, 0), blocks[0])
+    writer.store(0, [((0, 0, 0), blocks[0])])
     stop = threading.Event()
 
     def write() -> None:
         while not stop.is_set():
             for one in blocks:
-                writer.store(0, (0, 0, 0), one)
+                writer.store(0, [((0, 0, 0), one)])
 
     thread = threading.Thread(target=write)
     thread.start()

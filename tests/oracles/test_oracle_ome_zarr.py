@@ -114,7 +114,7 @@ def test_tensorstore_reads_every_dtype(tmp_path: Path, variant: str, dtype: str)
         chunk = np.zeros(spec.chunk_shape, spec.dtype)
         part = image[spec.region(position)]
         chunk[tuple(slice(0, size) for size in part.shape)] = part
-        writer.store(0, position, writer.encode(0, position, in_blocks(chunk, spec.block_shape)))
+        writer.store(0, [(position, writer.encode(0, position, in_blocks(chunk, spec.block_shape)))])
     writer.finish(cut.levels)
     assert np.array_equal(read_tensorstore(tmp_path / "a.ome.zarr" / "0"), image)
 

@@ -12,7 +12,7 @@ from acqstream.storage.stores.store import ALL_CAPABILITIES, Capability, byte_ra
 
 
 class MemoryStore:
-    """A Store whose objects live as long as it does. `capabilities` may be fewer than it has, as other stores' are."""
+    """A WritableStore whose objects live as long as it does. `capabilities` may be fewer, as other stores' are."""
 
     def __init__(self, capabilities: Iterable[Capability] = ALL_CAPABILITIES) -> None:
         self.url = "memory"
@@ -91,11 +91,6 @@ class MemoryStore:
         require(self, "whole", "delete")
         with self._lock:
             self._objects.pop(check_key(key), None)
-
-    def clear(self) -> None:
-        require(self, "whole", "clear")
-        with self._lock:
-            self._objects.clear()
 
     def sync(self) -> None:
         """Nothing in memory survives a power cut."""

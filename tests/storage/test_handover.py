@@ -25,8 +25,9 @@ from acqstream.storage.handover import (
     receive_orders,
     unavailable_reason,
 )
+from acqstream.storage.platform.capabilities import peer_credentials
 from acqstream.storage.platform.linux_memory import receive_attached
-from acqstream.storage.platform.linux_memory_listener import peer_credentials, peer_groups
+from acqstream.storage.platform.linux_memory_listener import peer_groups
 from tests.host_system import descriptors_of
 
 fcntl = pytest.importorskip("fcntl")

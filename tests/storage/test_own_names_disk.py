@@ -8,6 +8,7 @@ from pathlib import Path
 from acqstream.storage.files.atomic_file import replace_file
 from acqstream.storage.files.disk import LocalDisk
 from acqstream.storage.files.folder_tree import FolderTree, OwnNamesDisk, remove_temporaries
+from acqstream.storage.stores.local_store import LocalStore
 from tests.storage.scripted_disk import ScriptedDisk
 
 CONTENT = b"content" * 1000
@@ -39,9 +40,9 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path: Path) 
 
 def test_a_file_that_has_its_content_is_not_written_again(tmp_path: Path) -> None:
     disk = ScriptedDisk()
-    tree = FolderTree(str(tmp_path / "root"), disk)
+    store = LocalStore(tmp_path / "root", disk)
     for content in (b"one", b"one", b"two"):
-        tree.put_new(tree.folder(()), "0", content)
-        tree.sync()
+        store.ensure("0", content)
+        store.sync()
         assert (tmp_path / "root" / "0").read_bytes() == content
     assert len(disk.of("replace")) == 2

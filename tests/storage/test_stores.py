@@ -20,7 +20,7 @@ from acqstream.storage.files.url_path import RemotePath
 from acqstream.storage.stores import local_store
 from acqstream.storage.stores.data_path import HttpStore
 from acqstream.storage.stores.local_store import LocalStore
-from acqstream.storage.stores.store import Store, require
+from acqstream.storage.stores.store import WritableStore, require
 from tests.dataset.web_server import serving
 from tests.host_system import make_link
 from tests.storage.memory_store import MemoryStore
@@ -33,7 +33,7 @@ FIXED_LENGTH = 40
 
 
 @pytest.fixture(params=["local", "memory"])
-def make_store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Store]:
+def make_store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], WritableStore]:
     if request.param == "memory":
         return MemoryStore
     return lambda: LocalStore(tmp_path_factory.mktemp("store") / "root", UnforcedDisk())
@@ -49,11 +49,11 @@ operations = st.one_of(
     st.tuples(st.just("write"), st.just(FIXED), runs),
     st.tuples(st.just("rename"), st.sampled_from(KEYS), st.sampled_from(KEYS)),
     st.tuples(st.just("delete"), st.sampled_from([*KEYS, FIXED]), st.none()),
-    st.tuples(st.sampled_from(["sync", "clear"]), st.just(""), st.none()),
+    st.tuples(st.just("sync"), st.just(""), st.none()),
 )
 
 
-def perform(store: Store, model: dict[str, bytes], name: str, key: str, value: Any) -> None:
+def perform(store: WritableStore, model: dict[str, bytes], name: str, key: str, value: Any) -> None:
     """Do one thing to the store and to the model."""
     if name == "put":
         store.put(key, value)
@@ -80,14 +80,11 @@ def perform(store: Store, model: dict[str, bytes], name: str, key: str, value: A
     elif name == "delete":
         store.delete(key)
         model.pop(key, None)
-    elif name == "sync":
-        store.sync()
     else:
-        store.clear()
-        model.clear()
+        store.sync()
 
 
-def check_equal(store: Store, model: dict[str, bytes]) -> None:
+def check_equal(store: WritableStore, model: dict[str, bytes]) -> None:
     assert sorted(store.keys()) == sorted(model)
     for key in [*KEYS, FIXED]:
         assert store.get(key) == model.get(key)
@@ -105,7 +102,7 @@ def part(content: bytes, start: int, length: int | None) -> bytes:
 def test_a_store_is_a_dict(
     tmp_path_factory: pytest.TempPathFactory, kind: str, given_operations: list[Any], given_range: Any
 ) -> None:
-    store: Store = (
+    store: WritableStore = (
         LocalStore(tmp_path_factory.mktemp("s") / "root", UnforcedDisk()) if kind == "local" else MemoryStore()
     )
     model: dict[str, bytes] = {}
@@ -117,7 +114,7 @@ def test_a_store_is_a_dict(
             assert store.get(other, *given_range) == expected
 
 
-def test_listing(make_store: Callable[[], Store]) -> None:
+def test_listing(make_store: Callable[[], WritableStore]) -> None:
     store = make_store()
     assert list(store.keys()) == list(store.children()) == list(store.children("b")) == []
     for key in KEYS:
@@ -132,7 +129,7 @@ def test_listing(make_store: Callable[[], Store]) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "/a", "a/", "a//b", "../a", "a/./b", "a\\b", "a\0"])
-def test_odd_keys_are_refused(make_store: Callable[[], Store], key: str) -> None:
+def test_odd_keys_are_refused(make_store: Callable[[], WritableStore], key: str) -> None:
     store = make_store()
     with pytest.raises(ValueError, match="is not a key"):
         store.put(key, [b"x"])
@@ -368,19 +365,3 @@ class TestHttpStore:
         requests.lists_folders = False
         with pytest.raises(StorageError):
             list(store.keys())
-
-    def test_it_only_reads(self, server: Any) -> None:
-        store, _ = server
-        for call in (
-            lambda: store.put("a", [b"x"]),
-            lambda: store.ensure("a", b"x"),
-            lambda: store.append("a", [b"x"]),
-            lambda: store.write("a", [], head=[], length=1),
-            lambda: store.rename("a", "b"),
-            lambda: store.delete("a"),
-            store.clear,
-        ):
-            with pytest.raises(ConfigError, match="can only read"):
-                call()
-        store.sync()
-        assert sorted(store.keys()) == sorted(KEYS)

@@ -16,7 +16,6 @@ from acqstream.errors import DiskFull, StorageError
 from acqstream.views import view_run as views
 from acqstream.views.checkpoint import CHECKPOINT_NAME, read_checkpoint
 from acqstream.views.null_view import NullView
-from acqstream.views.view_folder import CheckpointThread
 from acqstream.views.view_run import ViewRun, ViewState
 from tests.log.make_frames import frames_of
 from tests.views.shared_log import Source, source_of
@@ -34,14 +33,14 @@ class Slow(NullView):
         self.go, self.begun = threading.Event(), threading.Event()
         self.error: Exception | None = None
 
-    def begin_save(self) -> tuple[dict[str, Any], Callable[[], None]]:
+    def save(self) -> tuple[dict[str, Any], Callable[[], None]]:
         def force() -> None:
             self.begun.set()
             assert self.go.wait(30)
             if self.error is not None:
                 raise self.error
 
-        return self.save(), force
+        return self.summary(), force
 
 
 @contextmanager
@@ -117,7 +116,7 @@ def test_another_error_waits_for_the_checkpoint(tmp_path: Path, monkeypatch: pyt
         with pytest.raises(ZeroDivisionError) as caught:
             until(lambda: run.step() is None, "it fails")
         assert "its checkpoint could not be written" in caught.value.__notes__[0]
-        assert not run._checkpoints._thread.is_busy
+        assert run._checkpoints._running is None
 
 
 def test_a_full_disk_delays_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,39 +152,6 @@ def test_the_end_waits_for_the_last_checkpoint(tmp_path: Path, monkeypatch: pyte
         threading.Timer(0.2, view.go.set).start()
         run.save()
         assert run.progress().saved == 10
-
-
-def test_closing_waits_for_a_running_one_and_drops_its_outcome() -> None:
-    thread: CheckpointThread[int] = CheckpointThread()
-    go, ended = threading.Event(), threading.Event()
-
-    def write() -> None:
-        go.wait(30)
-        ended.set()
-        raise ValueError("lost")
-
-    thread.begin(write, 3)
-    assert thread.is_busy
-    assert thread.take_done() is None
-    threading.Timer(0.2, go.set).start()
-    thread.close()
-    assert ended.is_set()
-    assert not thread.is_busy
-
-
-def test_the_error_is_raised_once() -> None:
-    thread: CheckpointThread[int] = CheckpointThread()
-
-    def fail() -> None:
-        raise ValueError("no")
-
-    thread.begin(fail, 3)
-    with pytest.raises(ValueError, match="no"):
-        thread.take_done(waits=True)
-    assert thread.take_done(waits=True) is None
-    thread.begin(lambda: None, 4)
-    assert thread.take_done(waits=True) == 4
-    thread.close()
 
 
 def test_closing_a_run_waits_for_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ def test_taking_alone_keeps_nothing() -> None:
 
 def test_it_goes_on_from_its_state() -> None:
     view = NullView()
-    view.restore(view_of(IMAGES[:9]).save(), 9)
+    view.restore(view_of(IMAGES[:9]).save()[0], 9)
     for row, image in enumerate(IMAGES[9:], 9):
         view.keep(view.take(Lease(row, image)))
     assert view.summary() == sums_of(IMAGES)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from acqstream.views.base import RowView, ViewSource
+from acqstream.views.base import View, ViewSource
 from acqstream.views.frame_feed import FrameFeed, Lease
 from acqstream.views.view_run import ViewRun, ViewState
 from tests.log.make_frames import frames_of, start_log, write_log
@@ -18,7 +18,7 @@ from tests.waiting import until
 FRAMES = frames_of(40)
 
 
-class RowList(RowView):
+class RowList(View):
     """Keeps the rows, at most 7 of them at once."""
 
     def __init__(self) -> None:
@@ -32,8 +32,8 @@ class RowList(RowView):
         self.rows += taken
         return taken.stop
 
-    def save(self) -> dict[str, Any]:
-        return {"rows": self.rows}
+    def save(self) -> tuple[dict[str, Any], Callable[[], None]]:
+        return {"rows": list(self.rows)}, lambda: None
 
     def restore(self, state: Mapping[str, Any], cursor: int) -> None:
         self.rows = list(state["rows"])

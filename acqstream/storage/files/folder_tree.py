@@ -274,13 +274,6 @@ class FolderTree:
             self.mark_unsynced(folder)
         return is_stored
 
-    def put_new(self, folder: str, name: str, content: bytes) -> bool:
-        """As `put`, unless the file exists with this content; return whether it was put."""
-        is_put = not self.has(folder, name, content)
-        if is_put:
-            self.put(folder, name, [content])
-        return is_put
-
     def mark_unsynced(self, folder: str) -> None:
         """Let the next `sync` force the folder: the process that changed it may not have done so."""
         with self._lock:

@@ -119,16 +119,8 @@ def _object_in(value: Any, path: str) -> dict[str, Any]:
     return value
 
 
-def read_fields(path: Path, *, max_integer: int = MAX_INTEGER) -> Fields:
-    """The JSON object in a file of any program; its field checks raise CorruptDataset, which names the file.
-
-    Raises as `read_json_object`.
-    """
-    return parse_fields(read_small_file(path), str(path), max_integer=max_integer)
-
-
 def parse_fields(content: bytes, path: str, *, max_integer: int = MAX_INTEGER) -> Fields:
-    """As `read_fields`, of the content of the file `path`."""
+    """The JSON object in the content of the file `path`, of any program; its field checks raise CorruptDataset."""
     value = _object_in(parse_json(content, path), path)
     return Fields(value, error=partial(CorruptDataset, path=path), max_integer=max_integer)
 

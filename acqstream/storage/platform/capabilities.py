@@ -15,6 +15,7 @@ import struct
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from acqstream.storage.platform.windows_names import has_long_paths
 
@@ -77,8 +78,6 @@ def check_sectors(sector_bytes: int, path: str) -> None:
         raise OSError(errno.EINVAL, text, path)
 
 
-_CREDENTIALS = struct.Struct("3i")  # of a process: its number, user, group
-
 # Users.
 
 ROOT_USER = 0
@@ -102,12 +101,26 @@ def names_socket_peers() -> bool:
     return hasattr(socket, "SO_PEERCRED")
 
 
+_CREDENTIALS = struct.Struct("3i")  # struct ucred
+
+
+class Credentials(NamedTuple):
+    """The process at the other end of a local socket, when it connected."""
+
+    process: int
+    user: int
+    group: int
+
+
+def peer_credentials(connection: socket.socket) -> Credentials:
+    """Who is at the other end of a local socket, where the system names him."""
+    content = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return Credentials(*_CREDENTIALS.unpack(content))
+
+
 def peer_user(connection: socket.socket) -> int | None:
     """The user of the process at the other end of a local socket; None where the system does not tell."""
-    if not names_socket_peers():
-        return None
-    content = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return int(_CREDENTIALS.unpack(content)[1])
+    return peer_credentials(connection).user if names_socket_peers() else None
 
 
 def uninherited_descriptors_flag() -> int:

@@ -12,14 +12,12 @@ import socket
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
-from acqstream.storage.platform.capabilities import has_epoll
+from acqstream.storage.platform.capabilities import has_epoll, peer_credentials
 from acqstream.storage.platform.linux_memory import receive_attached, unavailable_reason
 
 SOCKET_MODE = 0o660
 HAS_NAME = True  # a listener is bound to a path
-_CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _SO_PEERGROUPS = 59
 _MAX_GROUP_BYTES = 1024  # the largest socket option that Python reads
 
@@ -27,19 +25,6 @@ _MAX_GROUP_BYTES = 1024  # the largest socket option that Python reads
 def is_possible() -> bool:
     """Return True if this system can receive memory of other programs."""
     return not unavailable_reason() and has_epoll()
-
-
-class Credentials(NamedTuple):
-    """The process at the other end of a local socket, when it connected."""
-
-    process: int
-    user: int
-    group: int
-
-
-def peer_credentials(connection: socket.socket) -> Credentials:
-    content = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return Credentials(*_CREDENTIALS.unpack(content))
 
 
 def peer_groups(connection: socket.socket) -> tuple[int, ...]:

@@ -6,24 +6,24 @@ A URL is read by a store that reads what a web server, or any other place that f
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import cast
 
 from acqstream.errors import DatasetError, FileMissing, StorageError
 from acqstream.storage.files.boundary import Boundary, requested_links
-from acqstream.storage.files.disk import Content, LocalDisk, Run
+from acqstream.storage.files.disk import LocalDisk
 from acqstream.storage.files.read_file import ReadFile, is_absent
 from acqstream.storage.files.small_file import MAX_FILE_BYTES, read_small_file
 from acqstream.storage.files.url_path import UNKNOWN_BYTES, RemotePath, as_path, is_remote
 from acqstream.storage.platform import own_error
 from acqstream.storage.stores.local_store import LocalStore
-from acqstream.storage.stores.store import Capability, Store, byte_range, check_key, require
+from acqstream.storage.stores.store import Store, byte_range, check_key
 
 
 class HttpStore:
-    """A Store that only reads. Each question is one request, and nothing is cached: objects may grow.
+    """A Store at a URL. Each question is one request, and nothing is cached: objects may grow.
 
     `keys` and `children` need a server that lists its folders, as object stores and simple web servers do. With
     other servers they raise StorageError.
@@ -32,7 +32,6 @@ class HttpStore:
     def __init__(self, root: RemotePath) -> None:
         self._root = root
         self.url = root.url
-        self.capabilities: frozenset[Capability] = frozenset()
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes | None:
         place = self._root / check_key(key)
@@ -71,39 +70,6 @@ class HttpStore:
             return
         for entry in entries:
             yield f"{entry.name}/" if entry.is_dir() else entry.name
-
-    def put(self, key: str, content: Content) -> None:
-        self._refuse("whole")
-
-    put_new = put
-
-    def ensure(self, key: str, content: bytes) -> None:
-        self._refuse("whole")
-
-    def ensure_all(self, documents: Mapping[str, bytes]) -> None:
-        self._refuse("whole")
-
-    def append(self, key: str, content: Content) -> int:
-        self._refuse("append")
-
-    def write(self, key: str, runs: Iterable[Run], *, head: Content, length: int, tail: Content = ()) -> None:
-        self._refuse("in_place")
-
-    def rename(self, source: str, target: str) -> None:
-        self._refuse("append")
-
-    def delete(self, key: str) -> None:
-        self._refuse("whole")
-
-    def clear(self) -> None:
-        self._refuse("whole")
-
-    def sync(self) -> None:
-        """Nothing was written."""
-
-    def _refuse(self, needs: Capability) -> NoReturn:
-        require(self, needs, "writing")
-        raise AssertionError("a store that only reads has no capability")
 
     def _size(self, place: RemotePath) -> int:
         size = place.stat().st_size
@@ -181,16 +147,14 @@ class DataPath:
         except StorageError:
             raise
         except OSError as error:
-            raise self._listing_error(error) from error
+            own = own_error(error)
+            if isinstance(own, FileNotFoundError | NotADirectoryError):
+                raise FileMissing(own, str(self), "list the folder") from error
+            raise StorageError.wrap(own, str(self), "list the folder") from error
 
     def names(self) -> list[str]:
         """The names of the children. Raises as `children`."""
-        try:
-            return [child.name for child in self.path.iterdir()]
-        except StorageError:
-            raise
-        except OSError as error:
-            raise self._listing_error(error) from error
+        return [child.name for child in self.children()]
 
     def content(self, max_bytes: int = MAX_FILE_BYTES) -> bytes:
         """All bytes of an object of at most max_bytes.
@@ -245,12 +209,6 @@ class DataPath:
 
     def __str__(self) -> str:
         return str(self.path)
-
-    def _listing_error(self, error: OSError) -> StorageError:
-        error = own_error(error)
-        if isinstance(error, FileNotFoundError | NotADirectoryError):
-            return FileMissing(error, str(self), "list the folder")
-        return StorageError.wrap(error, str(self), "list the folder")
 
 
 def data_path_of(path: str | os.PathLike[str]) -> DataPath:

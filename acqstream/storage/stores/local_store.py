@@ -14,7 +14,7 @@ from acqstream.storage.files.atomic_file import TEMPORARY_SUFFIX
 from acqstream.storage.files.boundary import Boundary
 from acqstream.storage.files.direct_file import InPlaceFiles, is_aligned
 from acqstream.storage.files.disk import Content, Disk, Run, write_all
-from acqstream.storage.files.folder_tree import FolderTree, UnforcedFiles, remove_tree
+from acqstream.storage.files.folder_tree import FolderTree, UnforcedFiles
 from acqstream.storage.files.read_file import ReadFile, is_absent
 from acqstream.storage.platform import FILES, own_error
 from acqstream.storage.platform.capabilities import is_junction, max_path_characters
@@ -25,7 +25,7 @@ _MAX_KNOWN = 100_000  # keys of fixed length whose file exists
 
 
 class LocalStore:
-    """A Store whose keys are paths below `root`. No file stays open.
+    """A WritableStore whose keys are paths below `root`. No file stays open.
 
     Every write goes through `disk`. Names that end with TEMPORARY_SUFFIX belong to the store and are never listed.
     makes_root: the first write makes the root. temporary_folder: see FolderTree. follows_links: reading may follow
@@ -48,7 +48,6 @@ class LocalStore:
         self.capabilities = ALL_CAPABILITIES
         self._disk = disk
         self._boundary = Boundary(self.root, follows=follows_links)
-        self._temporary_folder = temporary_folder
         self._tree = FolderTree(self.url, disk, makes_root=makes_root, temporary_folder=temporary_folder)
         self._unforced = UnforcedFiles(disk)
         self._in_place = InPlaceFiles(disk)
@@ -118,8 +117,10 @@ class LocalStore:
 
     def ensure(self, key: str, content: bytes) -> None:
         folder, name = self._make_folder(key)
-        if not self._tree.put_new(folder, name, content):
+        if self._tree.has(folder, name, content):
             self._unforced.add(f"{folder}/{name}", len(content))  # its writer may not have forced it
+        else:
+            self._tree.put(folder, name, [content])
 
     def ensure_all(self, documents: Mapping[str, bytes]) -> None:
         staged: list[tuple[str, str, str]] = []
@@ -182,13 +183,6 @@ class LocalStore:
         with self._lock:
             self._fixed.discard(f"{folder}/{name}")
         self._tree.remove(folder, name)
-
-    def clear(self) -> None:
-        remove_tree(self._disk, self.url)
-        self._tree = FolderTree(self.url, self._disk, temporary_folder=self._temporary_folder)
-        self._unforced = UnforcedFiles(self._disk)
-        with self._lock:
-            self._fixed.clear()
 
     def sync(self) -> None:
         # Contents first: a name must not survive a power cut that its content does not.

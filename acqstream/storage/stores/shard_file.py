@@ -1,4 +1,4 @@
-"""Many chunks in one object of a store, appended in the order in which they arrive, or copied to another object.
+"""Many chunks in one object of a store, appended in the order in which they arrive.
 
 docs/decisions/030-shards.md explains the state that readers see at each step. Methods of the store raise StorageError.
 """
@@ -23,39 +23,9 @@ from acqstream.storage.stores.shard_index import (
     note_key,
     object_key,
 )
-from acqstream.storage.stores.store import Store, require
+from acqstream.storage.stores.store import WritableStore, require
 
 _COPIED_BYTES = 2**23  # at a time
-
-
-def copy_whole(store: Store, source: str, target: str, head_bytes: int) -> None:
-    """Make `target` of a head of zeros and everything behind the head of `source`: each chunk keeps its offset."""
-    store.put(target, [bytes(head_bytes)])
-    end = store.size(source) or 0
-    for start in range(head_bytes, end, _COPIED_BYTES):
-        wanted = min(_COPIED_BYTES, end - start)
-        piece = store.get(source, start, wanted) or b""
-        if len(piece) != wanted:
-            error = OSError(f"{wanted} bytes at byte {start}, found {len(piece)}")
-            raise StorageError.wrap(error, f"{store.url}/{source}", "cannot copy")
-        store.append(target, [piece])
-
-
-def copy_live(store: Store, source: str, target: str, extents: Extents, head_bytes: int) -> Extents:
-    """Make `target` of a head of zeros and the chunks at `extents` of `source`, one at a time; their new places."""
-    store.put(target, [bytes(head_bytes)])
-    found = extents.copy()
-    # In the order in which they lie, those that are missing last: the source is read from its start to its end.
-    for slot in np.argsort(extents[:, 0], kind="stable").tolist():
-        offset, length = extents[slot].tolist()
-        if offset == MISSING:
-            break
-        content = store.get(source, offset, length)
-        if content is None or len(content) != length:
-            error = OSError(f"chunk {slot} at byte {offset} is missing")
-            raise StorageError.wrap(error, f"{store.url}/{source}", "cannot copy")
-        found[slot, 0] = store.append(target, [content])
-    return found
 
 
 class ShardFile:
@@ -72,7 +42,7 @@ class ShardFile:
     must be stored again through a new ShardFile.
     """
 
-    def __init__(self, store: Store, key: str, index: ShardIndex, *, visible: bool = False) -> None:
+    def __init__(self, store: WritableStore, key: str, index: ShardIndex, *, visible: bool = False) -> None:
         require(store, "append", f"a shard ({key})")
         if index.head_bytes:
             require(store, "in_place", f"a shard with its index at the start ({key})")
@@ -80,7 +50,7 @@ class ShardFile:
         self._key = key
         self._index = index
         self._visible = visible
-        # Locks, in this order: `_publishing` for sync, compact and finish, one at a time; `_lock` for all that follows,
+        # Locks, in this order: `_publishing` for sync and finish, one at a time; `_lock` for all that follows,
         # and for the end of the object.
         self._publishing = threading.Lock()
         self._lock = threading.Lock()
@@ -92,12 +62,11 @@ class ShardFile:
         self._is_changed = False
         self._reopen()
 
-    def store(self, slot: int, content: Content) -> None:
-        """Append a chunk; readers see it after the next `sync`."""
-        self.store_together([(slot, content)])
+    def store(self, chunks: Sequence[tuple[int, Content]]) -> int:
+        """Append chunks, by slot, in one write; readers see them after the next `sync`.
 
-    def store_together(self, chunks: Sequence[tuple[int, Content]]) -> int:
-        """As `store` of each, in one write; the offset of the first one, where the others follow."""
+        The result is the offset of the first one; the others follow.
+        """
         with self._lock:
             self._check()
             self._begin()
@@ -111,24 +80,6 @@ class ShardFile:
                 offset += length
             self._is_changed = True
             return first
-
-    def read(self, slot: int) -> bytes | None:
-        """The chunk as stored last, published or not; None if there is none."""
-        with self._lock:  # else a compaction could move the chunk between the two
-            offset, length = self._extents[slot].tolist()
-            return None if offset == MISSING else self._store.get(self._object, offset, length)
-
-    def stored(self) -> Iterator[int]:
-        """The slots that have a chunk, in order."""
-        with self._lock:
-            slots = np.flatnonzero(self._extents[:, 0] != MISSING)
-        yield from slots.tolist()
-
-    def dead_bytes(self) -> int:
-        """Bytes of the object that belong to no chunk: superseded ones, indices, remains of a killed process."""
-        with self._lock:
-            live = self._extents[self._extents[:, 0] != MISSING, 1].sum()
-            return (self._store.size(self._object) or 0) - int(live)
 
     def sync(self) -> None:
         """Publish the chunks stored before. They survive a power cut when this returns."""
@@ -146,19 +97,6 @@ class ShardFile:
     def fail(self, error: StorageError) -> None:
         """Refuse everything from now on: a sync of the store failed. A second one could succeed without the data."""
         self._error = error
-
-    def compact(self) -> None:
-        """Publish the shard as an object that has live chunks only. Readers of the old object may have to reopen it."""
-        with self._publishing:
-            with self._lock:
-                self._check()
-                if not self._has_chunks():
-                    return
-                old = self._object
-                self._copy()
-            self._publish()
-            if old not in (self._key, self._object):
-                self._store.delete(old)
 
     def finish(self) -> None:
         """Give the complete shard its key, with the format's index. A shard without chunks gets no object."""
@@ -194,9 +132,7 @@ class ShardFile:
             self._extents, self._generation = note.extents.copy(), note.generation
             self._has_note = self._store.size(note_key(self._key)) is not None
             self._is_begun = bool(note.generation) or (self._visible and self._has_note)
-        for generation in {self._generation - 1, self._generation + 1}:
-            if generation > 0:  # left by a process that was killed in `compact`
-                self._store.delete(object_key(self._key, generation))
+        self._store.delete(object_key(self._key, self._generation + 1))  # of a process that was killed in `_begin`
         if self._has_note and self._visible:  # a kill may have left the object without a valid index
             self._is_changed = True
             self._publish()
@@ -216,7 +152,8 @@ class ShardFile:
         elif is_finished:
             self._extend()
         else:
-            self._copy()
+            self._make_next()
+            self._generation += 1
             if self._visible:
                 self._show()
         self._is_begun = True
@@ -226,14 +163,21 @@ class ShardFile:
 
         A reader that knows the finished shard's index finds the chunks of before by it, also after the next `finish`.
         """
-        copy_whole(self._store, self._key, object_key(self._key, self._generation + 1), self._index.head_bytes)
+        target, begin, end = self._make_next(), self._index.head_bytes, self._store.size(self._key) or 0
+        for start in range(begin, end, _COPIED_BYTES):
+            wanted = min(_COPIED_BYTES, end - start)
+            piece = self._store.get(self._key, start, wanted) or b""
+            if len(piece) != wanted:
+                error = OSError(f"{wanted} bytes at byte {start}, found {len(piece)}")
+                raise StorageError.wrap(error, f"{self._store.url}/{self._key}", "cannot copy")
+            self._store.append(target, [piece])
         self._generation += 1
 
-    def _copy(self) -> None:
-        """Copy the live chunks to an object of the next generation."""
+    def _make_next(self) -> str:
+        """Make the object of the next generation, of a head of zeros; its key."""
         target = object_key(self._key, self._generation + 1)
-        extents = copy_live(self._store, self._object, target, self._extents, self._index.head_bytes)
-        self._extents, self._generation, self._is_changed, self._is_begun = extents, self._generation + 1, True, True
+        self._store.put(target, [bytes(self._index.head_bytes)])
+        return target
 
     def _show(self) -> None:
         """Give a new object of a visible shard, which has a complete index, its key."""
@@ -255,10 +199,6 @@ class ShardFile:
         with self._lock:
             self._check()
             if not self._is_changed or not self._is_begun:
-                return
-            if self._visible and self._generation:  # after `compact`
-                self._show()
-                self._is_changed = False
                 return
             extents, generation = self._extents.copy(), self._generation
             self._is_changed = False

@@ -153,7 +153,7 @@ class ShardReader:
         """
         content = self._read(slot, max_bytes)
         if content is None:
-            self.refresh()  # the object may have been finished or compacted: it has another key then
+            self.refresh()  # the object may have been finished: it has another key then
             content = self._read(slot, max_bytes)
         return content
 

@@ -23,26 +23,14 @@ _ABILITY = {"whole": "put complete objects", "append": "append to objects", "in_
 
 
 class Store(Protocol):
-    """Objects by key; from any thread. Keys that no store accepts raise ValueError.
+    """Objects by key, to read; from any thread. Keys that no store accepts raise ValueError.
 
-    Disk and network calls that fail raise StorageError. A method that the store's `capabilities` do not name raises
-    ConfigError. Several processes may write other keys of one place at a time, each through a store of its own.
-
-    An object store (S3, Google Cloud Storage) fits as follows. `get` is a request with a Range header; a negative start
-    is a suffix range. `put` is one PUT, or a multipart upload that is completed last; both are atomic. `keys` is a
-    listing by prefix, `children` one with "/" as the delimiter. It has no rename, no append and no writes inside:
-    `capabilities` is {"whole"}. An answered PUT is durable, so `sync` has nothing to force. One process writes a key,
-    so `put` takes no condition; a note that keeps a second writer out is put with one (`If-None-Match: *`,
-    `ifGenerationMatch=0`) and gets a method of its own then.
+    Disk and network calls that fail raise StorageError.
     """
 
     @property
     def url(self) -> str:
         """The place of the store, for messages: a local path or a URL."""
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """The abilities of the store besides reading; empty for a store that only reads."""
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes | None:
         """`length` bytes of an object from byte `start` on, fewer at its end; None if no such object exists.
@@ -62,6 +50,24 @@ class Store(Protocol):
 
         A folder may be empty where the store has real ones. A folder that does not exist has no children.
         """
+
+
+class WritableStore(Store, Protocol):
+    """A store that is written to, too. A method that its `capabilities` do not name raises ConfigError.
+
+    Several processes may write other keys of one place at a time, each through a store of its own.
+
+    An object store (S3, Google Cloud Storage) fits as follows. `get` is a request with a Range header; a negative start
+    is a suffix range. `put` is one PUT, or a multipart upload that is completed last; both are atomic. `keys` is a
+    listing by prefix, `children` one with "/" as the delimiter. It has no rename, no append and no writes inside:
+    `capabilities` is {"whole"}. An answered PUT is durable, so `sync` has nothing to force. One process writes a key,
+    so `put` takes no condition; a note that keeps a second writer out is put with one (`If-None-Match: *`,
+    `ifGenerationMatch=0`) and gets a method of its own then.
+    """
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """The abilities of the store besides reading."""
 
     def put(self, key: str, content: Content) -> None:
         """Store a complete object. Readers see the old content or the new, never a part; so it is after a crash.
@@ -102,9 +108,6 @@ class Store(Protocol):
     def delete(self, key: str) -> None:
         """Remove an object; it need not exist."""
 
-    def clear(self) -> None:
-        """Remove every object, and the place of the store itself where it has one."""
-
     def sync(self) -> None:
         """When this returns, all that this store wrote before survives a power cut.
 
@@ -112,10 +115,10 @@ class Store(Protocol):
         """
 
 
-def require(store: Store, needs: Capability, format_name: str) -> None:
+def require(store: WritableStore, needs: Capability, format_name: str) -> None:
     """Raise ConfigError, with store and format, if the store lacks what the format's layout needs."""
     if needs not in store.capabilities:
-        abilities = ", ".join(_ABILITY[name] for name in sorted(store.capabilities)) or "only read"
+        abilities = ", ".join(_ABILITY[name] for name in sorted(store.capabilities))
         text = f"{format_name} needs a store that can {_ABILITY[needs]} ({needs!r})"
         raise ConfigError(f"{store.url}: {text}; this one can {abilities}")
 

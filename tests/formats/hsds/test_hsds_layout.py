@@ -256,7 +256,7 @@ def write(folder: Path, disk: LocalDisk, given: dict[str, object]) -> Plan:
     for number, level in enumerate(cut.levels):
         for position in np.ndindex(*level.grid_shape):
             chunk = np.arange(math.prod(level.chunk_shape), dtype="<u2").reshape(level.chunk_shape)
-            writer.store(number, position, writer.encode(number, position, chunk))
+            writer.store(number, [(position, writer.encode(number, position, chunk))])
     writer.finish(cut.levels)
     return cut
 

@@ -122,7 +122,7 @@ def store_new_layers(writer, number, whole, level, first):
     """All blocks of a level from this layer on."""
     for position in np.ndindex(*level.grid_shape):
         if position[0] >= first:
-            writer.store(number, position, writer.encode(number, position, chunk_of(whole, level, position)))
+            writer.store(number, [(position, writer.encode(number, position, chunk_of(whole, level, position)))])
 
 
 def test_an_array_grows_without_a_block_written_again(tmp_path):
@@ -158,7 +158,7 @@ def test_time_points_appear_as_they_come(tmp_path):
     for time in range(3):
         for position in np.ndindex(1, *full.grid_shape[1:]):
             place = (time, *position[1:])
-            writer.store(0, place, writer.encode(0, place, chunk_of(array, full, place)))
+            writer.store(0, [(place, writer.encode(0, place, chunk_of(array, full, place)))])
         assert ds.shape[0] == time
         writer.grow(0, (time + 1, *array.shape[1:]))
         ds.refresh()
@@ -193,7 +193,7 @@ def test_what_was_planned_and_did_not_come_is_taken_back(tmp_path):
     for time in (0, 1):
         chunk = np.zeros(planned.chunk_shape, "uint8")
         chunk[:, :4] = array[time]
-        writer.store(0, (time, 0, 0, 0), writer.encode(0, (time, 0, 0, 0), chunk))
+        writer.store(0, [((time, 0, 0, 0), writer.encode(0, (time, 0, 0, 0), chunk))])
     writer.finish(with_shape([planned], array.shape))
     with acqstream.open(tmp_path / "a.n5") as ds:
         assert np.array_equal(ds.levels[0].read(), array)
@@ -225,7 +225,7 @@ def test_a_writer_that_goes_on_does_not_shrink_what_is_there(tmp_path, layout):
     (level,) = plan_levels(spec_of(array, axes), options)
     writer = create(tmp_path / "a.n5", with_shape([level], (1, 2, 8, 8)), options, UnforcedDisk())
     chunk = chunk_of(array, level, (0, 0, 0, 0))
-    writer.store(0, (0, 0, 0, 0), writer.encode(0, (0, 0, 0, 0), chunk))
+    writer.store(0, [((0, 0, 0, 0), writer.encode(0, (0, 0, 0, 0), chunk))])
     writer.grow(0, (2, 4, 8, 8))
     with acqstream.open(tmp_path / "a.n5") as ds:
         assert np.array_equal(ds.levels[0].read(), array)
@@ -264,7 +264,7 @@ def test_a_growth_that_was_interrupted_is_caught_up_with(tmp_path, layout):
             for number, level in enumerate(with_shape(final, (2, depth, 8, 8))):
                 for position in np.ndindex(*level.grid_shape):
                     chunk = chunk_of(arrays[number], final[number], position)
-                    writer.store(number, position, writer.encode(number, position, chunk))
+                    writer.store(number, [(position, writer.encode(number, position, chunk))])
                 writer.grow(number, level.shape)
         writer.finish(final)
 
@@ -295,7 +295,7 @@ def test_a_growth_that_found_no_space_is_done_when_it_is_asked_for_again(tmp_pat
     disk = DyingDisk()
     writer = create(tmp_path / "a.n5", with_shape([final], (0, 0, 8, 8)), options, disk)
     for position in np.ndindex(*final.grid_shape):
-        writer.store(0, position, writer.encode(0, position, chunk_of(array, final, position)))
+        writer.store(0, [(position, writer.encode(0, position, chunk_of(array, final, position)))])
     disk.error, disk.fatal = (
         OSError(errno.ENOSPC, "no space"),
         disk.documents + fatal,
@@ -341,7 +341,7 @@ def test_a_reader_never_sees_a_part_of_a_block(tmp_path):
         try:
             writer = create(folder, [level], options, disk)
             for position in np.ndindex(*level.grid_shape):
-                writer.store(0, position, writer.encode(0, position, chunk_of(array, level, position)))
+                writer.store(0, [(position, writer.encode(0, position, chunk_of(array, level, position)))])
             writer.finish([level])
         except StorageError:
             pass
@@ -365,9 +365,9 @@ def test_a_full_disk_is_told_and_leaves_no_part(tmp_path):
     encoded = writer.encode(0, (0, 0, 0), array)
     disk.fail("pwritev", 1, errno.ENOSPC, part="0")
     with pytest.raises(DiskFull, match="s0/0/0/0"):
-        writer.store(0, (0, 0, 0), encoded)
+        writer.store(0, [((0, 0, 0), encoded)])
     assert not list((tmp_path / "a.n5" / "s0" / "0" / "0").iterdir())
-    writer.store(0, (0, 0, 0), encoded)
+    writer.store(0, [((0, 0, 0), encoded)])
     with acqstream.open(tmp_path / "a.n5") as ds:
         assert np.array_equal(ds.levels[0].read(), array)
 
@@ -381,7 +381,7 @@ def test_chunks_are_stored_from_many_threads(tmp_path):
 
     def work(mine):
         for position in mine:
-            writer.store(0, position, writer.encode(0, position, chunk_of(array, level, position)))
+            writer.store(0, [(position, writer.encode(0, position, chunk_of(array, level, position)))])
 
     threads = [threading.Thread(target=work, args=(positions[n::4],)) for n in range(4)]
     for thread in threads:

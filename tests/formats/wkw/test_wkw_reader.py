@@ -328,7 +328,7 @@ def test_what_grows_elsewhere_is_seen_by_refresh(tmp_path):
     assert reader.spec.shape == (2, 0, 40, 40)
     chunk = noise((1, 32, 64, 64), np.uint16)
     for channel in (0, 1):
-        writer.store(0, (channel, 0, 0, 0), writer.encode(0, (channel, 0, 0, 0), in_blocks(chunk, (1, 32, 32, 32))))
+        writer.store(0, [((channel, 0, 0, 0), writer.encode(0, (channel, 0, 0, 0), in_blocks(chunk, (1, 32, 32, 32))))])
     writer.grow(0, (2, 32, 40, 40))
     assert reader.spec.shape[1] == 0
     reader.refresh()

@@ -182,7 +182,9 @@ def test_chunks_in_big_endian_are_stored_the_same(tmp_path):
     voxels = noise((32, 32, 32), np.uint16)
     for name, dtype in (("a", "<u2"), ("b", ">u2")):
         writer = begin(tmp_path / name, levels, levels=1, cube=32)
-        writer.store(0, (0, 0, 0), writer.encode(0, (0, 0, 0), in_blocks(voxels.astype(dtype), levels[0].block_shape)))
+        writer.store(
+            0, [((0, 0, 0), writer.encode(0, (0, 0, 0), in_blocks(voxels.astype(dtype), levels[0].block_shape)))]
+        )
     assert tree(tmp_path / "a")["C0/1/z0/y0/x0.wkw"] == tree(tmp_path / "b")["C0/1/z0/y0/x0.wkw"]
 
 
@@ -311,7 +313,7 @@ def test_raw_cubes_are_sparse_and_final_from_the_start(tmp_path):
     levels = planned(replace(STACK, shape=(0, 90, 130)), levels=1, cube=128)
     writer = begin(tmp_path / "a", levels, levels=1, cube=128)
     chunk = noise(levels[0].chunk_shape, U2)
-    writer.store(0, (0, 0, 0), writer.encode(0, (0, 0, 0), in_blocks(chunk, levels[0].block_shape)))
+    writer.store(0, [((0, 0, 0), writer.encode(0, (0, 0, 0), in_blocks(chunk, levels[0].block_shape)))])
     path = tmp_path / "a" / "C0" / "1" / "z0" / "y0" / "x0.wkw"
     assert path.stat().st_size == 16 + 128**3 * 2
     assert allocated_bytes(path) < path.stat().st_size / 2
@@ -377,7 +379,7 @@ def test_nothing_is_announced_before_it_is_forced(tmp_path, options):
 def test_blocks_wholly_beyond_the_plane_take_no_space(tmp_path):
     levels = planned(replace(STACK, shape=(0, 90, 130)), levels=1, cube=128)
     writer = begin(tmp_path / "a", levels, levels=1, cube=128)
-    writer.store(0, (0, 0, 1), writer.encode(0, (0, 0, 1), np.zeros(levels[0].memory_shape, U2)))
+    writer.store(0, [((0, 0, 1), writer.encode(0, (0, 0, 1), np.zeros(levels[0].memory_shape, U2)))])
     used = allocated_bytes(tmp_path / "a" / "C0" / "1" / "z0" / "y0" / "x1.wkw")
     assert 3 * 2**16 <= used < 4 * 2**16  # one block wide, three high
 

@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.formats.chunk_format import ChunkArrayReader, ChunkWriter
+from acqstream.formats.chunk_format import ChunkArrayReader
 from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.codec import block_order, encode_compressed, encode_raw, raw_runs
 from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header
 from acqstream.formats.wkw.layout import cube_path, parse_options, plan, plan_levels
 from acqstream.mirrors.mirror_container import open_publisher
+from acqstream.mirrors.publisher import Publisher
 from acqstream.storage.files.disk import Disk
 from acqstream.storage.stores.local_store import LocalStore
 from tests.formats.blocks import in_blocks
@@ -59,24 +60,24 @@ def planned(array: ArraySpec, **options: object) -> tuple[ArraySpec, ...]:
     return plan_levels(array, parse_options(options))
 
 
-def create_writer(path: Path, levels: Sequence[ArraySpec], options: Any, disk: Disk) -> ChunkWriter:
+def create_writer(path: Path, levels: Sequence[ArraySpec], options: Any, disk: Disk) -> Publisher:
     """Create or resume a container of these levels, which may be shorter than planned."""
     member_axes = plan(levels[0], options).member_axes
     return open_publisher(FORMAT, path, Plan(levels=tuple(levels), member_axes=member_axes), options, disk)
 
 
-def begin(path: Path, levels: Sequence[ArraySpec], /, **options: object) -> ChunkWriter:
+def begin(path: Path, levels: Sequence[ArraySpec], /, **options: object) -> Publisher:
     return create_writer(path, levels, parse_options(options), UnforcedDisk())
 
 
-def store(writer: ChunkWriter, level: int, spec: ArraySpec, array: NDArray[Any], skip: Sequence[Any] = ()) -> None:
+def store(writer: Publisher, level: int, spec: ArraySpec, array: NDArray[Any], skip: Sequence[Any] = ()) -> None:
     """Hand all chunks of a level to the writer as the engine does: whole, with zeros beyond the array."""
     for position in np.ndindex(*spec.grid_shape):
         if position not in skip:
             part = array[spec.region(position)]
             chunk = np.zeros(spec.chunk_shape, spec.dtype)
             chunk[tuple(slice(size) for size in part.shape)] = part
-            writer.store(level, position, writer.encode(level, position, in_blocks(chunk, spec.block_shape)))
+            writer.store(level, [(position, writer.encode(level, position, in_blocks(chunk, spec.block_shape)))])
 
 
 def write_array(path: Path, spec: ArraySpec, **options: object) -> list[NDArray[Any]]:
