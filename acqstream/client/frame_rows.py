@@ -17,6 +17,7 @@ from acqstream.client.plain_values import (
 from acqstream.errors import AcqStreamError, ProtocolError
 from acqstream.model.axes import AxisValue, are_good_columns
 from acqstream.model.metadata import AXES_KEY, TIME_KEY
+from acqstream.protocol.frame_batch import MAX_METADATA_BYTES
 
 FrameRow = tuple[tuple[AxisValue, ...], bytes, int | None]
 """A value for each axis, metadata as `encode_given` makes them, capture time."""
@@ -38,9 +39,10 @@ class FrameRows(NamedTuple):
         """Bytes."""
         return max((len(row[1]) for row in self.rows), default=0)
 
-    def count_up_to(self, metadata_bytes: int) -> int:
-        """The number of rows before the first one with more metadata than this."""
-        return next((at for at, row in enumerate(self.rows) if len(row[1]) > metadata_bytes), len(self.rows))
+    @property
+    def storable(self) -> int:
+        """The number of rows before the first one with more metadata than a frame may have."""
+        return next((at for at, row in enumerate(self.rows) if len(row[1]) > MAX_METADATA_BYTES), len(self.rows))
 
 
 def frame_rows(

@@ -290,7 +290,12 @@ class Run:
         for kind, values in (("summary", summary), ("display", display)):
             if values is not None:
                 plain, changes = plain_metadata(values, MAX_SUMMARY_BYTES)
-                self._buffer.patch(kind, plain)
+                with self._state.lock:
+                    if kind == "summary" and self.next > 0:
+                        put = count_text(self.next, "frame", "were")
+                        raise ProtocolError(f"the summary can be patched before frame 0 only; {put} put")
+                    self._state.raise_if_over()
+                    self._state.queue(self._state.patches.add_values, kind, plain)
                 self.warn_of_changes(changes, f"the {kind}")
 
     def note(self, text: str, /, *, time_ns: int | None = None, **values: Any) -> None:

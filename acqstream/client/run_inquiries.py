@@ -23,7 +23,6 @@ from acqstream.client.run_state import RunState
 from acqstream.errors import (
     AcqStreamError,
     AcquisitionFailed,
-    AcquisitionRefused,
     ConfigError,
     DaemonUnavailable,
     ProtocolError,
@@ -50,8 +49,8 @@ class StoredFrames(Collection[Mapping[str, AxisValue]]):
     `axes in stored` asks for one frame, iterating gives the axes of all in order of arrival, `len` their number. Frames
     that this run puts do not count. The daemon is asked when the axes are first needed; look-ups keep 8 bytes a frame.
 
-    Iterating, and the first look-up, wait for the daemon and raise the run's first error, AcquisitionRefused from a
-    daemon that is too old for this question, and DaemonUnavailable where it does not answer within the patience.
+    Iterating, and the first look-up, wait for the daemon and raise the run's first error, and DaemonUnavailable where
+    it does not answer within the patience.
     """
 
     def __init__(self, connection: Connection, micromanager: MicroManagerAxes | None) -> None:
@@ -61,21 +60,21 @@ class StoredFrames(Collection[Mapping[str, AxisValue]]):
         self._digests: NDArray[np.uint64] | None = None
 
     def __len__(self) -> int:
-        return self._connection.state.stored_before or 0
+        return self._connection.state.stored_before
 
     def __iter__(self) -> Iterator[dict[str, AxisValue]]:
         at, count = 0, 0
-        while count < self._checked_count():
+        while count < len(self):
             page = self._ask(at)
             if not page.keys:
                 return  # a daemon that was killed meanwhile has lost the last ones, which must be acquired again
-            for key in page.keys[: self._checked_count() - count]:
+            for key in page.keys[: len(self) - count]:
                 yield dict(key)
             count, at = count + len(page.keys), page.next
 
     def __contains__(self, axes: object) -> bool:
         """True if a frame with these axes was stored. Raises ProtocolError if they are not axes."""
-        if not self._checked_count():
+        if not len(self):
             return False
         plain = plain_axes(axes, {})  # type: ignore[arg-type]  # it checks the type
         if self._micromanager is not None:
@@ -85,13 +84,6 @@ class StoredFrames(Collection[Mapping[str, AxisValue]]):
         digest = np.uint64(_digest(plain))
         place = int(self._digests.searchsorted(digest))
         return place < len(self._digests) and bool(self._digests[place] == digest)
-
-    def _checked_count(self) -> int:
-        state = self._connection.state
-        if state.stored_before is None and state.opened is not None and state.opened.next > 0:
-            text = "it is older than this client and cannot list the stored frames; update it"
-            raise AcquisitionRefused(f"the daemon at {self._connection.opener.endpoint}: {text}", code="unsupported")
-        return len(self)
 
     def _ask(self, at: int) -> StoredPage:
         state, settings = self._connection.state, self._connection.state.settings
