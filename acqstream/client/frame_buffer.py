@@ -22,8 +22,15 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from acqstream.client.frame_rows import FrameRow, FrameRows
-from acqstream.client.images import copy_pixels, copy_stack, kind_of_buffer, kind_of_image, no_image
+from acqstream.client.images import (
+    FrameRow,
+    FrameRows,
+    copy_pixels,
+    copy_stack,
+    kind_of_buffer,
+    kind_of_image,
+    no_image,
+)
 from acqstream.client.outbox import Outbox, distance
 from acqstream.client.run_state import RunState
 from acqstream.errors import AcquisitionFailed, FrameRefused, ProtocolError, WriterBehind

@@ -1,4 +1,4 @@
-"""What a run asks of its daemon, as states of mirrors and to keep a note, and in which words it says how it stands."""
+"""What a run asks of its daemon besides storing frames, and in which words it says how it stands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from acqstream.client.connection import Connection
 from acqstream.client.link import Link, no_daemon
-from acqstream.client.plain_values import Changes, MicroManagerAxes, plain_axes, plain_note
+from acqstream.client.plain_values import Changes, MicroManagerAxes, plain_axes, plain_metadata, plain_note
 from acqstream.client.run_state import RunState
 from acqstream.errors import (
     AcqStreamError,
@@ -29,9 +29,10 @@ from acqstream.errors import (
     WaitTimeout,
 )
 from acqstream.model.axes import Axes, AxisValue, axes_json
+from acqstream.model.metadata import MAX_SUMMARY_BYTES
 from acqstream.model.receipt import Receipt
 from acqstream.model.run_summary import run_summary
-from acqstream.model.units import duration_text
+from acqstream.model.units import count_text, duration_text
 from acqstream.model.view_spec import MirrorResult
 from acqstream.protocol.frame_batch import encode_request
 from acqstream.protocol.replies import Error, MirrorsReply, StoredPage
@@ -120,6 +121,19 @@ def add_note(connection: Connection, text: object, values: Mapping[str, Any], ti
     with state.lock:
         state.raise_if_over()
         state.queue(state.patches.add_note, replace(note, frame=state.outbox.next, id=uuid.uuid4().hex))
+    return changes
+
+
+def add_patch(connection: Connection, kind: str, values: Mapping[str, Any]) -> Changes:
+    """As `Run.patch`, of "summary" or "display"; return what was changed in the values."""
+    plain, changes = plain_metadata(values, MAX_SUMMARY_BYTES)
+    state = connection.state
+    with state.lock:
+        if kind == "summary" and (count := state.outbox.next) > 0:
+            text = f"the summary can be patched before frame 0 only; {count_text(count, 'frame', 'were')} put"
+            raise ProtocolError(text)
+        state.raise_if_over()
+        state.queue(state.patches.add_values, kind, plain)
     return changes
 
 

@@ -48,7 +48,7 @@ class ProducersMemory:
         slot[:] = frame.image.data.cast("B")
         array = np.frombuffer(slot, np.uint8)  # lives as long as the log keeps a view of it
         weakref.finalize(array, self.released.append, number)
-        log.adopt(frame.header, memoryview(array))
+        log.adopt(frame.header, array.data)
 
 
 @pytest.mark.parametrize(
