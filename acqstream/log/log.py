@@ -59,7 +59,6 @@ class Log:
         disk: Disk | None = None,
         on_change: Callable[[], None] = _ignore,
         stack_limit_bytes: int = STACK_LIMIT_BYTES,
-        settings: Mapping[str, Any] | None = None,
         resume: DatasetState | None = None,
         free_reserve: Callable[[], None] = _ignore,
         followers: Followers = NO_FOLLOWERS,
@@ -73,7 +72,7 @@ class Log:
             disk=disk or LocalDisk(),
             on_change=on_change,
             stack_limit_bytes=stack_limit_bytes,
-            dataset=resume or DatasetState.of(spec, settings or {}),
+            dataset=resume or DatasetState.of(spec),
             free_reserve=free_reserve,
             followers=followers,
         )

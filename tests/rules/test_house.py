@@ -37,7 +37,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "frames": (6, 1694),
     "grid": (5, 460),
     "integrity": (12, 3016),
-    "log": (20, 4513),
+    "log": (20, 4512),
     "mirrors": (25, 6667),
     "model": (16, 2232),
     "monitor": (3, 633),
