@@ -219,10 +219,10 @@ def split_summary(summary: dict[str, Any]) -> tuple[dict[str, Any], dict[str, An
     return first, {key: value for key, value in summary.items() if key not in first}
 
 
-def patch_parts(dataset_id: str, kind: str, values: dict[str, Any], max_part: int) -> tuple[bytes, bytes]:
+def patch_parts(dataset_id: str, kind: str, values: dict[str, Any]) -> tuple[bytes, bytes]:
     """Header and second part of a `patch`; the latter is empty for values that fit into the header.
 
-    Raises ConfigError for what the daemon does not take.
+    Raises ConfigError for what cannot be stored.
     """
     try:
         text = summary_json(values)
@@ -230,13 +230,7 @@ def patch_parts(dataset_id: str, kind: str, values: dict[str, Any], max_part: in
         raise ConfigError(f"{kind}: {error}") from error
     if len(text) <= _MAX_INLINE_BYTES:
         return encode_request("patch", ds=dataset_id, **{kind: values}), b""
-    part = b'{"%b":%b}' % (kind.encode(), text)
-    if len(part) > max_part:
-        limit = max_part or _MAX_INLINE_BYTES
-        raise ConfigError(
-            f"{kind}: {len(text)} bytes as JSON; this daemon takes {limit}: update it, or leave entries out"
-        )
-    return encode_request("patch", ds=dataset_id), part
+    return encode_request("patch", ds=dataset_id), b'{"%b":%b}' % (kind.encode(), text)
 
 
 def frame_hint(frame: object) -> dict[str, Any] | None:

@@ -203,8 +203,6 @@ def _read_key(endpoint: str, path: str) -> str:
     from acqstream.protocol.requests import shutdown_key_in
 
     advice = f"cannot shut down the daemon at {endpoint}"
-    if not path:
-        raise AcquisitionRefused(f"{advice}: it is of an earlier version; end its process instead", code="denied")
     try:
         key = shutdown_key_in(read_small_file(Path(path), MAX_FILE_BYTES))
     except AcqStreamError as error:

@@ -22,15 +22,21 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from acqstream.client.frame_rows import FrameRow, FrameRows
-from acqstream.client.images import copy_pixels, copy_stack, kind_of_buffer, kind_of_image, no_image
+from acqstream.client.images import (
+    FrameRow,
+    FrameRows,
+    copy_pixels,
+    copy_stack,
+    kind_of_buffer,
+    kind_of_image,
+    no_image,
+)
 from acqstream.client.outbox import Outbox, distance
 from acqstream.client.run_state import RunState
 from acqstream.errors import AcquisitionFailed, FrameRefused, ProtocolError, WriterBehind
 from acqstream.model.axes import AxisValue
 from acqstream.model.frame_header import MAX_NUMBER
 from acqstream.model.state import CLAIM_BYTES, WORD_BYTES
-from acqstream.model.units import count_text
 from acqstream.protocol import shared_memory as wire
 from acqstream.protocol.frame_batch import MAX_METADATA_BYTES, FrameFields, FrameKind, encode_request
 from acqstream.protocol.replies import Opened, Welcome
@@ -107,7 +113,7 @@ class FrameBuffer:
                     raise no_image(outbox.next, error) from error
                 # A quarter of the buffer at most: the daemon has the others meanwhile.
                 step = min(outbox.frames_at_once(kind.frame_bytes, largest), max(1, self._fitting(kind) // 4))
-                count = rows.count_up_to(MAX_METADATA_BYTES)
+                count = rows.storable
                 for at in range(0, count, step):
                     part = rows.rows[at : min(at + step, count)]
                     start, memory = self._wait_for_space(kind.frame_bytes, largest, len(part))
@@ -146,7 +152,7 @@ class FrameBuffer:
                         kind = kind_of_buffer(shape, dtype, rows.names, bits)
                     except ValueError as error:
                         raise no_image(number, error) from error
-                    count, step = rows.count_up_to(MAX_METADATA_BYTES), distance(kind.frame_bytes)
+                    count, step = rows.storable, distance(kind.frame_bytes)
                     if count < len(rows.rows):
                         raise _too_much(number + count, len(rows.rows[count][1]))
                     if count > self._fitting(kind):
@@ -241,17 +247,6 @@ class FrameBuffer:
             return number
 
         self._note(add)
-
-    def patch(self, kind: str, values: dict[str, Any]) -> None:
-        """Send plain values of "summary" or "display". Raises as `Run.patch`."""
-        state = self._state
-        with state.lock:
-            n_frames = self._outbox.next
-            if kind == "summary" and n_frames > 0:
-                text = f"the summary can be patched before frame 0 only; {count_text(n_frames, 'frame', 'were')} put"
-                raise ProtocolError(text)
-            state.raise_if_over()
-            state.queue(state.patches.add_values, kind, values)
 
     def _note(self, add: Callable[..., int], *values: Any) -> int:
         """Call `add` of the outbox; return its number. Raises as `raise_if_over` of the state."""

@@ -94,11 +94,11 @@ class Link:
         self._end_monitor()
         self._socket.close(0)
 
-    def wait(self, timeout_s: float, *, writable: bool = False, wakeable: bool = True) -> bool:
+    def wait(self, timeout_s: float, *, writable: bool = False) -> bool:
         """Wait for a message, for capacity to send if `writable`, or for the waker; False at the end of the time."""
         events = zmq.POLLIN | zmq.POLLOUT if writable else zmq.POLLIN
         timeout_ms = max(0, int(timeout_s * 1000 + 0.999))
-        if self._waker is None or not wakeable:
+        if self._waker is None:
             return bool(self._socket.poll(timeout_ms, events))
         self._poller.register(self._socket, events)
         ready = dict(self._poller.poll(timeout_ms))

@@ -167,11 +167,7 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     run = Run(Connection(state, memory, waker), memory, integer_axes)
     run.start()
     if others:
-        try:  # before the first frame, which the caller has not put yet
-            state.queue(state.patches.add_values, "summary", others)
-        except ConfigError as error:  # an old daemon
-            run.close("canceled", str(error))
-            raise
+        state.queue(state.patches.add_values, "summary", others)  # before the first frame, which is not put yet
     if replaced:
         run.warn_of_changes(replaced, "the summary")
     return run

@@ -24,18 +24,16 @@ from numpy.typing import NDArray
 from acqstream.client.connection import Connection
 from acqstream.client.daemon_report import RunWarning, describe_missing, end_reason
 from acqstream.client.frame_buffer import FrameBuffer, LocalMemory
-from acqstream.client.frame_rows import FrameRows, frame_rows
-from acqstream.client.images import as_image, as_stack, no_image, significant_bits
+from acqstream.client.images import FrameRows, as_image, as_stack, frame_rows, no_image, significant_bits
 from acqstream.client.plain_values import (
     NO_CHANGES,
     Changes,
     MicroManagerAxes,
     plain_arguments,
     plain_axes,
-    plain_metadata,
     sendable_reason,
 )
-from acqstream.client.run_inquiries import StoredFrames, add_note, state_text, state_word, wait_for_mirrors
+from acqstream.client.run_inquiries import StoredFrames, add_note, add_patch, state_text, state_word, wait_for_mirrors
 from acqstream.client.run_state import Progress
 from acqstream.errors import (
     AcqStreamError,
@@ -45,7 +43,6 @@ from acqstream.errors import (
     ProtocolError,
 )
 from acqstream.model.frame_header import MAX_NUMBER
-from acqstream.model.metadata import MAX_SUMMARY_BYTES
 from acqstream.model.receipt import Receipt, html_of
 from acqstream.model.status import WarningCode
 from acqstream.model.units import count_text
@@ -289,9 +286,7 @@ class Run:
         self._buffer.check_process()
         for kind, values in (("summary", summary), ("display", display)):
             if values is not None:
-                plain, changes = plain_metadata(values, MAX_SUMMARY_BYTES)
-                self._buffer.patch(kind, plain)
-                self.warn_of_changes(changes, f"the {kind}")
+                self.warn_of_changes(add_patch(self._connection, kind, values), f"the {kind}")
 
     def note(self, text: str, /, *, time_ns: int | None = None, **values: Any) -> None:
         """Add a note, such as "drug added", and values by name; it is stored with its time and the next frame number.

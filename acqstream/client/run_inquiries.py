@@ -1,4 +1,4 @@
-"""What a run asks of its daemon, as states of mirrors and to keep a note, and in which words it says how it stands."""
+"""What a run asks of its daemon besides storing frames, and in which words it says how it stands."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from numpy.typing import NDArray
 
 from acqstream.client.connection import Connection
 from acqstream.client.link import Link, no_daemon
-from acqstream.client.plain_values import Changes, MicroManagerAxes, plain_axes, plain_note
+from acqstream.client.plain_values import Changes, MicroManagerAxes, plain_axes, plain_metadata, plain_note
 from acqstream.client.run_state import RunState
 from acqstream.errors import (
     AcqStreamError,
     AcquisitionFailed,
-    AcquisitionRefused,
     ConfigError,
     DaemonUnavailable,
     ProtocolError,
     WaitTimeout,
 )
 from acqstream.model.axes import Axes, AxisValue, axes_json
+from acqstream.model.metadata import MAX_SUMMARY_BYTES
 from acqstream.model.receipt import Receipt
 from acqstream.model.run_summary import run_summary
-from acqstream.model.units import duration_text
+from acqstream.model.units import count_text, duration_text
 from acqstream.model.view_spec import MirrorResult
 from acqstream.protocol.frame_batch import encode_request
 from acqstream.protocol.replies import Error, MirrorsReply, StoredPage
@@ -50,8 +50,8 @@ class StoredFrames(Collection[Mapping[str, AxisValue]]):
     `axes in stored` asks for one frame, iterating gives the axes of all in order of arrival, `len` their number. Frames
     that this run puts do not count. The daemon is asked when the axes are first needed; look-ups keep 8 bytes a frame.
 
-    Iterating, and the first look-up, wait for the daemon and raise the run's first error, AcquisitionRefused from a
-    daemon that is too old for this question, and DaemonUnavailable where it does not answer within the patience.
+    Iterating, and the first look-up, wait for the daemon and raise the run's first error, and DaemonUnavailable where
+    it does not answer within the patience.
     """
 
     def __init__(self, connection: Connection, micromanager: MicroManagerAxes | None) -> None:
@@ -61,21 +61,21 @@ class StoredFrames(Collection[Mapping[str, AxisValue]]):
         self._digests: NDArray[np.uint64] | None = None
 
     def __len__(self) -> int:
-        return self._connection.state.stored_before or 0
+        return self._connection.state.stored_before
 
     def __iter__(self) -> Iterator[dict[str, AxisValue]]:
         at, count = 0, 0
-        while count < self._checked_count():
+        while count < len(self):
             page = self._ask(at)
             if not page.keys:
                 return  # a daemon that was killed meanwhile has lost the last ones, which must be acquired again
-            for key in page.keys[: self._checked_count() - count]:
+            for key in page.keys[: len(self) - count]:
                 yield dict(key)
             count, at = count + len(page.keys), page.next
 
     def __contains__(self, axes: object) -> bool:
         """True if a frame with these axes was stored. Raises ProtocolError if they are not axes."""
-        if not self._checked_count():
+        if not len(self):
             return False
         plain = plain_axes(axes, {})  # type: ignore[arg-type]  # it checks the type
         if self._micromanager is not None:
@@ -85,13 +85,6 @@ class StoredFrames(Collection[Mapping[str, AxisValue]]):
         digest = np.uint64(_digest(plain))
         place = int(self._digests.searchsorted(digest))
         return place < len(self._digests) and bool(self._digests[place] == digest)
-
-    def _checked_count(self) -> int:
-        state = self._connection.state
-        if state.stored_before is None and state.opened is not None and state.opened.next > 0:
-            text = "it is older than this client and cannot list the stored frames; update it"
-            raise AcquisitionRefused(f"the daemon at {self._connection.opener.endpoint}: {text}", code="unsupported")
-        return len(self)
 
     def _ask(self, at: int) -> StoredPage:
         state, settings = self._connection.state, self._connection.state.settings
@@ -128,6 +121,19 @@ def add_note(connection: Connection, text: object, values: Mapping[str, Any], ti
     with state.lock:
         state.raise_if_over()
         state.queue(state.patches.add_note, replace(note, frame=state.outbox.next, id=uuid.uuid4().hex))
+    return changes
+
+
+def add_patch(connection: Connection, kind: str, values: Mapping[str, Any]) -> Changes:
+    """As `Run.patch`, of "summary" or "display"; return what was changed in the values."""
+    plain, changes = plain_metadata(values, MAX_SUMMARY_BYTES)
+    state = connection.state
+    with state.lock:
+        if kind == "summary" and (count := state.outbox.next) > 0:
+            text = f"the summary can be patched before frame 0 only; {count_text(count, 'frame', 'were')} put"
+            raise ProtocolError(text)
+        state.raise_if_over()
+        state.queue(state.patches.add_values, kind, plain)
     return changes
 
 

@@ -104,14 +104,13 @@ class PatchQueue:
     """Late metadata to send, the latest message of each kind; sent again after a lost connection.
 
     The question for stored axes is among them. A patch of the summary has all entries of those before, which may still
-    be unsent. max_part is the longest second part that the daemon takes, in bytes. notes: those without an answer.
+    be unsent. notes: those without an answer.
     """
 
     def __init__(self) -> None:
         self._headers: dict[str, tuple[bytes, bytes]] = {}  # and the second part of each, empty where there is none
         self._summary: dict[str, Any] = {}
         self.unsent: list[str] = []  # kinds; read with every frame, so without a call
-        self.max_part = 0
         self.stored_answer: StoredPage | AcqStreamError | None = None
         self.notes = NoteQueue()
 
@@ -121,10 +120,10 @@ class PatchQueue:
             self.unsent.append(kind)
 
     def add_values(self, dataset_id: str, kind: str, values: dict[str, Any]) -> None:
-        """Add a patch of "summary" or "display". Raises ConfigError for what the daemon does not take."""
+        """Add a patch of "summary" or "display". Raises ConfigError for what cannot be stored."""
         if kind == "summary":
             self._summary = values = {**self._summary, **values}
-        self.add(kind, *patch_parts(dataset_id, kind, values, self.max_part))
+        self.add(kind, *patch_parts(dataset_id, kind, values))
 
     def ask_stored(self, dataset_id: str, at: int) -> None:
         """Request a page of the stored axes; `stored_answer` is None until the answer arrives."""
@@ -205,7 +204,7 @@ class RunState:
         self.limit = Limit(0, 0)
         self.release_when_durable = False
         self.opened: Opened | None = None
-        self.stored_before: int | None = None  # frames when the run was opened; None from a daemon without this field
+        self.stored_before = 0  # frames when the run was opened
         self.failure: AcqStreamError | None = None
         self.receipt: Receipt | None = None
         self.ending: RequestedEnd | None = None
@@ -275,15 +274,14 @@ class RunState:
         Raises ProtocolError if it asks for frames that were never put.
         """
         with self.lock:
-            self.patches.max_part, self.patches.notes.is_supported = welcome.max_patch, welcome.has_notes
+            self.patches.notes.is_supported = welcome.has_notes
             self.outbox.message_bytes = min(BATCH_BYTES, welcome.max_payload)
             if self.opened is None:
                 self.outbox.begin(opened.next, opened.received_bytes)
                 self.opened = opened
                 self.stored_before = opened.stored
             else:
-                if self.stored_before is not None and opened.stored is not None:
-                    self.stored_before = min(self.stored_before, opened.stored)  # a killed daemon may have lost some
+                self.stored_before = min(self.stored_before, opened.stored)  # a killed daemon may have lost some
                 self._rewind(opened)
                 self.patches.rewind(opened.next)
             self.outbox.ring.goes_round = opened.views

@@ -73,12 +73,12 @@ class SpaceReports:
 
     def measure_rate(self, now_s: float) -> None:
         """Update bytes_per_s; called about once a second."""
-        self.bytes_per_s = self._window.rate(now_s, self._stored, self.log.metrics.payload_bytes)
+        self.bytes_per_s = self._window.rate(now_s, self._stored, self.log.counts.payload_bytes)
 
     @property
     def frame_bytes(self) -> float:
         """Mean size of the frames so far; 0 before the first one."""
-        return self.log.metrics.payload_bytes / max(1, self._stored)
+        return self.log.counts.payload_bytes / max(1, self._stored)
 
     @property
     def demand(self) -> Demand:
@@ -90,7 +90,7 @@ class SpaceReports:
     @property
     def _planned_bytes(self) -> float | None:
         """Bytes of the frames that are still planned; None without a plan that tells them."""
-        planned, done = self.log.spec.expect, self._stored + self.log.metrics.skipped
+        planned, done = self.log.spec.expect, self._stored + self.log.counts.skipped
         # Before its first frame a run has no frame size, and a producer may send more than it has planned.
         if planned is None or done > planned or not self.frame_bytes:
             return None
@@ -98,7 +98,7 @@ class SpaceReports:
 
     @property
     def _stored(self) -> int:
-        return self.log.metrics.stored_frames
+        return self.log.counts.stored
 
     def note(self, space: DiskSpace) -> bool:
         """Throttle the window while space is short, and warn once; return True if that paused or resumed the run."""
@@ -235,7 +235,7 @@ class ActiveAcquisition:
             resumed=self.is_resumed,
             received_bytes=log.received_payload_bytes,
             epoch=self.epoch,
-            io=log.metrics.io,
+            io=log.stacks.io,
             memory=self.memory.generation if self.memory is not None else None,
             memory_why=self.memory_why,
             stored=log.received_frames,
@@ -291,7 +291,7 @@ class ActiveAcquisition:
 
     @property
     def reserved_bytes(self) -> int:
-        return self.log.metrics.reserved_bytes
+        return self.log.stacks.reserved_bytes
 
     @property
     def _seconds_to_end(self) -> float | None:
@@ -302,7 +302,7 @@ class ActiveAcquisition:
         return round(seconds, 3) if seconds is not None else None
 
     def status(self, space: DiskSpace) -> AcquisitionStatus:
-        cursors, metrics = self.log.cursors(), self.log.metrics
+        cursors, log, counts = self.log.cursors(), self.log, self.log.counts
         queue_frames, queue_bytes = self.log.queued()
         return AcquisitionStatus(
             name=self.name,
@@ -313,27 +313,27 @@ class ActiveAcquisition:
             received=cursors.received,
             published=cursors.published,
             durable=cursors.durable,
-            skipped=metrics.skipped,
+            skipped=counts.skipped,
             expected=self.log.spec.expect,
-            payload_bytes=metrics.payload_bytes,
+            payload_bytes=counts.payload_bytes,
             queue_frames=queue_frames,
             queue_bytes=queue_bytes,
             bytes_per_s=round(self.space_reports.bytes_per_s),
             running_s=round(self.progress.running_s, 3),
             seconds_since_frame=round(self.progress.seconds_since_frame, 3),
             **self.space_reports.fields(space),
-            safe=metrics.durable_frames,
+            safe=counts.forced.stored,
             seconds_to_end=self._seconds_to_end,
-            gaps=tuple(replace(gap, reason=gap.reason[:MAX_REASON_SHOWN]) for gap in metrics.gaps[-MAX_GAPS_SHOWN:]),
-            stall=metrics.stall,
-            io=metrics.io,
-            io_why=metrics.io_why,
+            gaps=tuple(replace(gap, reason=gap.reason[:MAX_REASON_SHOWN]) for gap in counts.gaps[-MAX_GAPS_SHOWN:]),
+            stall=log.stall,
+            io=log.stacks.io,
+            io_why=log.stacks.io_why,
             transport="messages" if self.memory is None else "shm",
             transport_why=self.memory_why,
             memory_bytes=self.share.length,
-            memory_peak_bytes=metrics.memory_peak_bytes,
-            mirrors=self.views.status(metrics.stored_frames),
-            warnings=tuple(self.log.warnings[-MAX_WARNINGS_SHOWN:]),
+            memory_peak_bytes=log.memory_peak_bytes,
+            mirrors=self.views.status(counts.stored),
+            warnings=tuple(self.log.notes.warnings[-MAX_WARNINGS_SHOWN:]),
         )
 
 

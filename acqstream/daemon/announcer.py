@@ -80,14 +80,15 @@ class Announcer:
         """Send the warnings that the log and its views have noted since the last call."""
         for code, text in acquisition.views.take_warnings():
             acquisition.log.notes.warn(code, text)
-        for code, text, noted_at in acquisition.log.warnings[acquisition.n_warnings_sent :]:
+        for code, text, noted_at in acquisition.log.notes.warnings[acquisition.n_warnings_sent :]:
             acquisition.n_warnings_sent += 1
             logger.warning("%s: %s: %s", acquisition.name, code, text)
             self.notify(acquisition, Warn(acquisition.dataset_id, code, text, noted_at))
 
     def notify_warnings_again(self, acquisition: ActiveAcquisition) -> None:
         """Send the latest warnings again to a producer that is back; it recognizes those it has by their time."""
-        for code, text, noted_at in acquisition.log.warnings[: acquisition.n_warnings_sent][-MAX_REPEATED_WARNINGS:]:
+        sent = acquisition.log.notes.warnings[: acquisition.n_warnings_sent]
+        for code, text, noted_at in sent[-MAX_REPEATED_WARNINGS:]:
             self.notify(acquisition, Warn(acquisition.dataset_id, code, text, noted_at))
 
     def notify_unreadable_keys(self, acquisition: ActiveAcquisition, error: AcqStreamError) -> None:

@@ -163,8 +163,6 @@ class Endpoints:
             return
         if not zmq.has("curve"):
             raise ConfigError("remote: this ZeroMQ library was built without CURVE; install one that has it")
-        from acqstream.daemon.endpoints import ClientAccess  # imports asyncio, which nothing else needs
-
         self._access = ClientAccess(self._context, config.server_key, config.client_keys)
         self._access.start()
         self._access.secure(self.producers)

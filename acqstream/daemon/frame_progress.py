@@ -145,8 +145,8 @@ class FrameProgress:
 
     def tick(self, now_s: float) -> None:
         """Take the log's counts over."""
-        metrics = self._log.metrics
-        published, durable = metrics.stored_frames, metrics.durable_frames
+        counts = self._log.counts
+        published, durable = counts.stored, counts.forced.stored
         received = self._log.received_frames  # read last: never less than the others
         if received != self._n_received:
             self._rhythm.note(self._n_received, now_s)
@@ -183,11 +183,11 @@ class FrameProgress:
         )
 
     def _counts(self) -> DaemonTotals:
-        metrics = self._log.metrics
+        counts = self._log.counts
         return DaemonTotals(
             frames_received=self._log.received_frames,
-            frames_published=metrics.stored_frames,
-            frames_durable=metrics.durable_frames,
-            frames_skipped=metrics.skipped,
-            payload_bytes=metrics.payload_bytes,
+            frames_published=counts.stored,
+            frames_durable=counts.forced.stored,
+            frames_skipped=counts.skipped,
+            payload_bytes=counts.payload_bytes,
         )

@@ -16,8 +16,7 @@ from functools import partial
 
 from acqstream.daemon.acquisition import AcquisitionRegistry, ActiveAcquisition, Peer
 from acqstream.daemon.announcer import Announcer
-from acqstream.daemon.kept_settings import kept_settings, new_mirrors
-from acqstream.daemon.open_requests import TAKEOVER_EPOCHS, OpenPlan, OpenRequests
+from acqstream.daemon.open_requests import TAKEOVER_EPOCHS, OpenPlan, OpenRequests, kept_settings, new_mirrors
 from acqstream.daemon.resources import Resources
 from acqstream.daemon.shared_memory_server import VISIT_S, SharedMemoryServer, offered_memory
 from acqstream.errors import AcqStreamError, AcquisitionRefused, StorageError

@@ -20,9 +20,8 @@ from acqstream.daemon.announcer import Announcer
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory, boot_id, check_name
 from acqstream.daemon.endpoints import Endpoints
-from acqstream.daemon.kept_settings import kept_entries, kept_summary
 from acqstream.daemon.open_queue import OpenQueue
-from acqstream.daemon.open_requests import OpenRequests
+from acqstream.daemon.open_requests import OpenRequests, kept_entries, kept_summary
 from acqstream.daemon.resources import Resources, unexpected
 from acqstream.daemon.runtime_folder import ShutdownFile
 from acqstream.daemon.view_process import ViewProcess

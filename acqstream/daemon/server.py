@@ -188,7 +188,7 @@ class Server:
                     self._receive_last(poller)
                     return supervisor.exit_status
                 if time.monotonic() >= self._stop_by_s:
-                    supervisor.abandon_all("the time to stop is over")
+                    supervisor.abandon_all()
                     return supervisor.exit_status
         finally:
             self.close()

@@ -107,13 +107,13 @@ class Supervisor:
                     acquisition, Error("shutting_down", text, acquisition.dataset_id, fatal=not self._restarts)
                 )
 
-    def abandon_all(self, why: str) -> None:
-        """Log which frames are not stored when the daemon ends before its logs do. Their producers still have them."""
+    def abandon_all(self) -> None:
+        """Log which frames are not stored, as the time to stop is over. Their producers still have them."""
         for acquisition in self._registry:
-            cursors, stall = acquisition.log.cursors(), acquisition.log.metrics.stall
+            cursors, stall = acquisition.log.cursors(), acquisition.log.stall
             frames = f"frames {cursors.published} to {cursors.received - 1} were received and are not stored"
             cause = f" ({stall})" if stall else ""
-            logger.error("%s: not finished, %s%s; %s", acquisition.name, why, cause, frames)
+            logger.error("%s: not finished, the time to stop is over%s; %s", acquisition.name, cause, frames)
             self.exit_status = max(self.exit_status, ExitStatus.STORAGE)
 
     def _tick(self, acquisition: ActiveAcquisition, now_s: float, *, is_status_due: bool) -> None:
@@ -126,7 +126,7 @@ class Supervisor:
             self._announcer.notify_failure(acquisition, log.error)
         if session.state is not AcquisitionState.OPENING:
             acquisition.progress.tick(now_s)
-            if log.metrics.memory_peak_bytes > BUSY_BYTES:
+            if log.memory_peak_bytes > BUSY_BYTES:
                 acquisition.share.bring_in(acquisition.share.length)
             self._announcer.notify_cursors(acquisition, now_s)
         has_pause_changed = acquisition.space_reports.note(self._space)

@@ -81,7 +81,7 @@ def even_times(times: Places) -> float | None:
     return float(f"{slope:.6g}")
 
 
-def even_distance(series: Sequence[Places], tolerance: Callable[[float], float], *, min_items: int = 2) -> float | None:
+def even_distance(series: Sequence[Places], tolerance: Callable[[float], float]) -> float | None:
     """The signed distance of neighbouring items, the same in all series; None where the places show none.
 
     Each series may begin at another place: autofocus moves whole stacks. A place may be off by tolerance(distance), a
@@ -91,7 +91,7 @@ def even_distance(series: Sequence[Places], tolerance: Callable[[float], float],
     used: list[list[tuple[int, float]]] = []
     for places in series:
         ordered = sorted(dict(reversed(places)).items())
-        if len(ordered) < min_items:
+        if len(ordered) < 2:
             continue
         used.append(ordered)
         half = max(1, len(ordered) // 2)  # far apart, so that noise counts for little

@@ -15,5 +15,5 @@ Order of locks, from the outer to the inner one; a thread that has an inner lock
 3. `ChecksumWorker._condition`: its queue.
 
 `Committer._condition`, `SpaceGate._condition` and `Stacks._lock` are taken alone or innermost. No callback to the owner
-(on_change, warnings, errors) is made under a lock, except a group's `let_go`, which must only note that.
+(on_change, warnings, errors) is made under a lock.
 """

@@ -16,7 +16,7 @@ from acqstream.log.threads import make_thread
 class ChecksumWorker:
     """Computes the checksums of groups in the order they come and compares them with the producer's.
 
-    A group's `checksums` and `metadata_checksums` are complete once `wait` returned for it; differences are kept in its
+    A group's `checksums` and `metadata_checksums` are complete once its `checked` is set; differences are kept in its
     `refused`.
     """
 
@@ -29,7 +29,7 @@ class ChecksumWorker:
         self._thread.start()
 
     def submit(self, group: Group) -> None:
-        """Take a closed group, or take it again; its memory must stay until `wait` returned."""
+        """Take a closed group, or take it again; its memory must stay until it is checked."""
         if group.is_checking:
             group.checked.wait()
             group.checked.clear()
@@ -40,10 +40,6 @@ class ChecksumWorker:
         with self._condition:
             self._queue.append(group)
             self._condition.notify()
-
-    def wait(self, group: Group) -> None:
-        """Wait for the checksums of the group."""
-        group.checked.wait()
 
     def stop(self) -> None:
         """Finish what was submitted and end the thread."""

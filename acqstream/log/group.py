@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import MutableSequence, Sequence
 from dataclasses import dataclass, field
 
 from acqstream.errors import FrameRefused
@@ -33,8 +33,7 @@ class Group:
     memory: memoryview = field(default_factory=lambda: memoryview(b""))
     is_written: bool = False
     is_checking: bool = False  # given to the checksum worker
-    outside: memoryview | None = None
-    let_go: Callable[[], None] | None = None  # called once, when the memory outside is not needed any more
+    outside: memoryview | None = None  # empty once it was released
 
     @property
     def start(self) -> int:
@@ -101,10 +100,8 @@ class Group:
 
     def release_outside(self) -> None:
         """The memory outside is not needed any more. Repeating it changes nothing."""
-        let_go, self.let_go = self.let_go, None
-        if let_go is not None:
+        if self.outside is not None:
             self.outside = memoryview(b"")  # a view would keep the producer's memory mapped
-            let_go()
 
     def move(self, stack: int, start: int, layout: NDTiffLayout) -> None:
         """Lay the closed group out again at offset `start` of another stack file."""

@@ -259,7 +259,7 @@ class GroupBuilder:
             if isinstance(entry, Group):
                 self._ring.release(entry.span)
                 entry.release_outside()
-        while self._outside and self._outside[0].let_go is None:
+        while self._outside and not self._outside[0].outside:
             self._outside.popleft()
 
     def release_outside(self) -> None:

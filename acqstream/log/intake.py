@@ -112,7 +112,7 @@ class Intake:
                 self._give_back(frames)
                 raise
 
-    def adopt(self, header: FrameHeader, pixels: memoryview, release: Callable[[], None]) -> None:
+    def adopt(self, header: FrameHeader, pixels: memoryview) -> None:
         """Take the next frame as it lies in memory of the producer's; see `Log.adopt`.
 
         Packed frames, those without a checksum, and pixels that do not start on a block of memory, are copied. Raises
@@ -125,20 +125,19 @@ class Intake:
                 placement = self._groups.place(self._kinds.in_order(frames))
                 # Only the producer's checksum shows a change of the pixels before or after the write.
                 if not (placement.packed or header.checksum is None or address_of(pixels) % BLOCK_BYTES):
-                    self._adopt(placement, pixels, release)
+                    self._adopt(placement, pixels)
                     return
                 slot = Slot(self, *self._groups.reserve(placement))
             except BaseException:
                 self._give_back(frames)
                 raise
         slot.fill(pixels)
-        release()
 
-    def _adopt(self, placement: Placement, pixels: memoryview, release: Callable[[], None]) -> None:
+    def _adopt(self, placement: Placement, pixels: memoryview) -> None:
         self._groups.close()
         tail = BLOCK_BYTES if len(pixels) % BLOCK_BYTES else 0
         group = self._groups.begin(placement.pixels - placement.group_start + tail)
-        group.outside, group.let_go = pixels, release
+        group.outside = pixels
         self.commit(group, placement)
 
     def commit(self, group: Group, placement: Placement) -> None:
@@ -148,7 +147,7 @@ class Intake:
             if self._has_ended:
                 return  # filled too late: the receipt counts it as not received
             first = not self.has_frames or self._groups.is_awaited
-            if group.let_go is not None:
+            if group.outside is not None:
                 self._groups.keep_outside(group)
             group.placements.append(placement)
             count = len(placement.frames)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -24,13 +24,13 @@ from acqstream.log.continuation import KeyPage, read_key_page
 from acqstream.log.dataset_files import NoteFile
 from acqstream.log.intake import Slot
 from acqstream.log.log_thread import CloseRequest, LogThread
-from acqstream.log.receipt_facts import LogNotes, stall_text
+from acqstream.log.receipt_facts import stall_text
 from acqstream.log.recent_frames import NO_FOLLOWERS, Followers
 from acqstream.log.state_file import DatasetState
 from acqstream.log.threads import RETRY_S
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.frame_header import FrameHeader, FrameRun
-from acqstream.model.receipt import MissingFrames, Receipt, Status
+from acqstream.model.receipt import Receipt, Status
 from acqstream.model.run_note import RunNote
 from acqstream.model.state import AcquisitionState, Cursors, Limit
 from acqstream.storage.files.disk import Disk, LocalDisk
@@ -47,7 +47,7 @@ class Log:
     interrupted dataset, the folder is that dataset's and frames continue at its next number. memory is block-aligned
     and the log's until `is_finished`. on_change is called from the log's threads whenever a cursor or the state moved,
     and must only wake a thread. free_reserve releases space kept for the end, see SpaceGate. stack_limit_bytes is
-    lowered in tests only.
+    lowered in tests only. Any thread may read counts (of published frames), stacks (how files are written) and notes.
     """
 
     def __init__(
@@ -59,7 +59,6 @@ class Log:
         disk: Disk | None = None,
         on_change: Callable[[], None] = _ignore,
         stack_limit_bytes: int = STACK_LIMIT_BYTES,
-        settings: Mapping[str, Any] | None = None,
         resume: DatasetState | None = None,
         free_reserve: Callable[[], None] = _ignore,
         followers: Followers = NO_FOLLOWERS,
@@ -73,12 +72,12 @@ class Log:
             disk=disk or LocalDisk(),
             on_change=on_change,
             stack_limit_bytes=stack_limit_bytes,
-            dataset=resume or DatasetState.of(spec, settings or {}),
+            dataset=resume or DatasetState.of(spec),
             free_reserve=free_reserve,
             followers=followers,
         )
         self._note_file = NoteFile(self._parts.disk, self.folder)
-        self.metrics = LogMetrics(self._parts)
+        self.counts, self.stacks, self.notes = self._parts.counts, self._parts.stacks, self._parts.notes
         self._parts.thread.start()
 
     # The producer's side.
@@ -93,15 +92,15 @@ class Log:
         self._raise_error()
         return self._parts.intake.reserve_run(frames)
 
-    def adopt(self, header: FrameHeader, pixels: memoryview, release: Callable[[], None] = _ignore) -> None:
+    def adopt(self, header: FrameHeader, pixels: memoryview) -> None:
         """Take the next frame as it lies in memory of the producer's: a large one is written from there, uncopied.
 
-        pixels: C-contiguous bytes of the payload that must not change until release is called, once, from any thread:
-        when the frame is published, abandoned, or was copied. It must only note that. Pixels are copied where frames
-        are packed, have no checksum, or do not start on a block of memory. Never blocks; raises as `reserve`.
+        pixels: C-contiguous bytes of the payload that must not change until the frame is published. The log keeps them
+        until then, or until it ends. Pixels are copied where frames are packed, have no checksum, or do not start on a
+        block of memory. Never blocks; raises as `reserve`.
         """
         self._raise_error()
-        self._parts.intake.adopt(header, pixels, release)
+        self._parts.intake.adopt(header, pixels)
 
     def append(self, header: FrameHeader, pixels: Any, *, timeout_s: float = 10.0) -> None:
         """Copy one frame into the log, after a wait for memory if necessary.
@@ -216,14 +215,16 @@ class Log:
         return self._parts.gate.reason
 
     @property
-    def notes(self) -> LogNotes:
-        """Warnings, refused frames and stalls of the disk."""
-        return self._parts.notes
+    def stall(self) -> str:
+        """The disk call that stalls now, and its duration so far; empty without one."""
+        slow = self._parts.disk.stalled_call()
+        return stall_text(slow, "takes") if slow is not None else ""
 
     @property
-    def warnings(self) -> Sequence[tuple[str, str, str]]:
-        """Code, text and time of what the operator should know."""
-        return self.notes.warnings
+    def memory_peak_bytes(self) -> int:
+        """The most memory that frames took at once: in the log's own, and as they lie in the producers'."""
+        ring = self._parts.intake.ring
+        return ring.peak_bytes + ring.beside_peak_bytes
 
     def hold(self, why: str) -> None:
         """Keep the window closed for lack of space; with an empty `why` open it again."""
@@ -297,62 +298,3 @@ class Log:
         limit, total = intake.limit(), intake.received_payload_bytes + header.payload_bytes
         is_empty = self._parts.counts.published == intake.received
         return is_empty or (header.number < limit.number and total <= limit.payload_bytes)
-
-
-class LogMetrics:
-    """What a log has published, and the disk and memory it uses. Read from any thread, as it is at that moment."""
-
-    def __init__(self, parts: LogThread) -> None:
-        self._parts = parts
-
-    @property
-    def payload_bytes(self) -> int:
-        """Pixel bytes published."""
-        return self._parts.counts.payload_bytes
-
-    @property
-    def stored_frames(self) -> int:
-        """Frames with pixels that are published."""
-        return self._parts.counts.stored
-
-    @property
-    def durable_frames(self) -> int:
-        """Frames with pixels that are durable."""
-        return self._parts.counts.forced.stored
-
-    @property
-    def skipped(self) -> int:
-        """Frame numbers declared as never coming."""
-        return self._parts.counts.skipped
-
-    @property
-    def gaps(self) -> Sequence[MissingFrames]:
-        """Numbers without pixels that are published, the first MAX_GAPS_NOTED ranges."""
-        return self._parts.counts.gaps
-
-    @property
-    def stall(self) -> str:
-        """The disk call that stalls now, and its duration so far; empty without one."""
-        slow = self._parts.disk.stalled_call()
-        return stall_text(slow, "takes") if slow is not None else ""
-
-    @property
-    def io(self) -> str:
-        """ "direct" or "buffered"; "" while the acquisition is opening."""
-        return self._parts.stacks.io
-
-    @property
-    def io_why(self) -> str:
-        """The reason why files are written through the page cache; empty if they are not."""
-        return self._parts.stacks.io_why
-
-    @property
-    def reserved_bytes(self) -> int:
-        """Space on the disk that is reserved for this acquisition and not written yet."""
-        return self._parts.stacks.reserved_bytes
-
-    @property
-    def memory_peak_bytes(self) -> int:
-        """The most memory that frames took at once: in the log's own, and as they lie in the producers'."""
-        ring = self._parts.intake.ring
-        return ring.peak_bytes + ring.beside_peak_bytes

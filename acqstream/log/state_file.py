@@ -69,10 +69,10 @@ class DatasetState:
         return folder if self.tiles is None else os.path.join(folder, folders.FULL_RESOLUTION)
 
     @staticmethod
-    def of(spec: AcquisitionSpec, settings: Mapping[str, Any]) -> DatasetState:
+    def of(spec: AcquisitionSpec) -> DatasetState:
         """The first state of a new dataset."""
         request, running = spec.as_request(), AcquisitionState.RUNNING
-        return DatasetState(spec.dataset_id, spec.name, running, "", now_text(), request, settings)
+        return DatasetState(spec.dataset_id, spec.name, running, "", now_text(), request, {})
 
 
 def state_bytes(state: DatasetState) -> bytes:

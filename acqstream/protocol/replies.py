@@ -146,7 +146,7 @@ class Opened(DaemonMessage):
     epoch: Annotated[int, Wire("epoch", _INTEGER)] = 0
     memory: Annotated[int | None, Wire("memory", Fields.optional_integer)] = None
     memory_why: Annotated[str, Wire("memory_why", _TEXT)] = ""
-    stored: Annotated[int | None, Wire("stored", Fields.optional_integer)] = None
+    stored: Annotated[int, Wire("stored", _INTEGER)] = 0
     views: Annotated[bool, Wire("views", _FLAG)] = False
 
     def fields(self) -> dict[str, Any]:

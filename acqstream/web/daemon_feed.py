@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from acqstream.model.units import duration_text
-from acqstream.monitor.daemon_watch import DaemonView, DaemonWatch
-from acqstream.monitor.status_history import StatusHistory
+from acqstream.monitor.daemon_watch import DaemonView, DaemonWatch, StatusHistory
 
 logger = logging.getLogger("acqstream.web")
 

@@ -53,8 +53,3 @@ def test_stacks_may_begin_anywhere() -> None:
 )
 def test_places_that_tell_no_distance(series: list[list[tuple[int, float]]]) -> None:
     assert even_distance(series, tolerance) is None
-
-
-def test_fewer_items_than_are_asked_for() -> None:
-    assert even_distance([[(0, 0.0), (1, 1.0)]], tolerance, min_items=3) is None
-    assert even_distance([[(0, 0.0), (1, 1.0), (2, 2.0)]], tolerance, min_items=3) == 1.0

@@ -32,7 +32,7 @@ def test_a_forked_process_does_not_keep_the_connection_up(tmp_path: Path, kind: 
             os._exit(0)
         try:
             router.send_multipart([peer, b"{}"])  # the parent's connection stands
-            assert link.wait(5, wakeable=False)
+            assert link.wait(5)
             link.close()
             assert _is_gone(router, peer)
         finally:

@@ -66,9 +66,10 @@ class FakeLog(SimpleNamespace):
     """Counts of a log, as the test sets them."""
 
     def __init__(self, stored: int = 0) -> None:
-        metrics = SimpleNamespace(stored_frames=stored, durable_frames=stored, skipped=0, payload_bytes=10 * stored)
+        forced = SimpleNamespace(stored=stored)
+        counts = SimpleNamespace(stored=stored, forced=forced, skipped=0, payload_bytes=10 * stored)
         notes = SimpleNamespace(warning_counts={}, n_stalls=0, stall_s=0.0)
-        super().__init__(received_frames=stored, metrics=metrics, notes=notes)
+        super().__init__(received_frames=stored, counts=counts, notes=notes)
 
 
 def progress_of(log: Any) -> FrameProgress:
@@ -82,11 +83,11 @@ def test_frames_of_an_earlier_run_are_not_counted() -> None:
     progress.begin(100.0)
     progress.tick(100.0)
     assert progress.totals() == DaemonTotals()
-    log.received_frames, log.metrics.payload_bytes = 705, 7030
+    log.received_frames, log.counts.payload_bytes = 705, 7030
     progress.tick(101.0)
-    log.metrics.stored_frames = 703
+    log.counts.stored = 703
     progress.tick(101.02)
-    log.metrics.durable_frames = 702
+    log.counts.forced.stored = 702
     progress.tick(104.0)
     totals = progress.totals()
     assert (totals.frames_received, totals.frames_published, totals.frames_durable) == (5, 3, 2)

@@ -230,11 +230,11 @@ def test_where_no_views_can_be_made_tiles_are_stored_and_levels_that_were_asked_
 ) -> None:
     monkeypatch.setattr(ViewProcess, "unavailable_reason", "no sockets")
     one = desk.open("tiled", tiles=TileSpec((4, 6)), views=(ViewSpec("pyramid"),))
-    assert [code for code, _, _ in unstalled(one.log.warnings)] == ["no_levels"]
+    assert [code for code, _, _ in unstalled(one.log.notes.warnings)] == ["no_levels"]
     code, text = desk.refusal("more", OTHER, tiles=TileSpec((4, 6), 2), views=(ViewSpec("pyramid"),))
     assert (code, "no sockets" in text) == ("unsupported", True)
     assert desk.refusal("more", OTHER, views=(ViewSpec("null"),))[0] == "unsupported"
-    assert unstalled(desk.open("flat", OTHER).log.warnings) == []
+    assert unstalled(desk.open("flat", OTHER).log.notes.warnings) == []
 
 
 LARGE: dict[str, Any] = {"frame": FrameHint("<u2", (768, 768)), "axes": (AxisSpec("time"), AxisSpec("z", 64))}
@@ -253,13 +253,13 @@ def test_a_mirror_that_does_not_fit_into_memory_is_refused_with_the_numbers(tmp_
     assert not (desk.data / "cells").exists()
     desk.close()
     roomy = Desk(tmp_path / "more", mirror_memory_mb=int(needed[1]) + 1)
-    assert unstalled(roomy.open(**LARGE, views=(ViewSpec(mirror),), default_mirrors=False).log.warnings) == []
+    assert unstalled(roomy.open(**LARGE, views=(ViewSpec(mirror),), default_mirrors=False).log.notes.warnings) == []
     roomy.close()
 
 
 def test_mirrors_of_the_configuration_that_do_not_fit_are_warned_of(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "data", mirror_memory_mb=16, mirrors=["n5"])
-    ((code, text, _),) = unstalled(desk.open(**LARGE).log.warnings)
+    ((code, text, _),) = unstalled(desk.open(**LARGE).log.notes.warnings)
     assert (code, "allows 16" in text) == ("no_mirror", True)
     desk.close()
 
@@ -270,12 +270,12 @@ def test_a_mirror_of_tiles_that_are_not_planned_is_told_to_wait(desk: Desk) -> N
     views = (ViewSpec("precomputed"), *growing, ViewSpec("hsds", settings={"format": "hsds", "pixels": "copy"}))
     more: dict[str, Any] = {"tiles": TileSpec((4, 4), 0), "views": views, "default_mirrors": False}
     one = desk.open("scan", **more, axes=(AxisSpec("row", 2), AxisSpec("column")))
-    ((code, text, _),) = unstalled(one.log.warnings)
+    ((code, text, _),) = unstalled(one.log.notes.warnings)
     assert (code, "'precomputed'" in text) == ("mirror_waits", True)
     assert "sizes of row and column are not declared" in text
     desk.end("completed")
     planned = desk.open("planned", OTHER, **more, axes=(AxisSpec("row", 2), AxisSpec("column", 3)))
-    assert unstalled(planned.log.warnings) == []
+    assert unstalled(planned.log.notes.warnings) == []
 
 
 @pytest.mark.parametrize("name", ["n5", "ome-zarr", "hsds"])
@@ -300,13 +300,13 @@ def test_mirrors_of_the_configuration_are_made_of_tiles_and_left_out_where_none_
     desk = Desk(tmp_path / "data", mirrors=["n5", named, "pyramid"])
     tiles: dict[str, Any] = {"tiles": TileSpec((4, 4)), "axes": (AxisSpec("row", 1), AxisSpec("column", 1))}
     one = desk.open("scan", **tiles, views=(ViewSpec("pyramid"),))
-    assert unstalled(one.log.warnings) == []
+    assert unstalled(one.log.notes.warnings) == []
     assert [view.name for view in one.log.spec.views] == ["pyramid", "n5", "small"]
     desk.end("completed")
     assert (desk.data / "scan.pyramid" / "view.json").exists()
     monkeypatch.setattr(ViewProcess, "unavailable_reason", "no sockets")
     flat = desk.open("flat", OTHER)
-    assert [text.partition(": ")[2] for _, text, _ in unstalled(flat.log.warnings)] == ["no sockets"] * 2
+    assert [text.partition(": ")[2] for _, text, _ in unstalled(flat.log.notes.warnings)] == ["no sockets"] * 2
     desk.end("completed")
     found = read_records(desk.data / "flat")
     assert {key: (result.state, result.reason) for key, result in found.items()} == {

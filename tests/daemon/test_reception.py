@@ -58,7 +58,7 @@ def test_large_frames_of_one_message_take_the_memory_of_the_log(
             Peer(b"one", Encoding.JSON), request, has_payload=True
         )
     assert isinstance(log, Log)
-    assert log.metrics.memory_peak_bytes >= sum(image.nbytes for image in images)
+    assert log.memory_peak_bytes >= sum(image.nbytes for image in images)
     assert len(stack_paths(tmp_path / "cells")) == 1
 
 

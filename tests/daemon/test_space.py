@@ -125,7 +125,7 @@ def test_the_warning_tells_how_long_the_space_lasts(tmp_path: Path, rate: float,
     texts: list[str] = []
     log = SimpleNamespace(
         notes=SimpleNamespace(warn=lambda _, text: texts.append(text)),
-        metrics=SimpleNamespace(payload_bytes=0, skipped=0, stored_frames=0),
+        counts=SimpleNamespace(payload_bytes=0, skipped=0, stored=0),
         cursors=lambda: SimpleNamespace(published=0),
         hold=lambda _: None,
         paused_why="",
@@ -197,7 +197,7 @@ def test_a_silence_before_a_burst_does_not_count_for_longer_than_a_minute() -> N
 def test_a_plan_that_says_nothing(stored: int, known: float | None) -> None:
     """Before the first frame nobody knows its size, and a producer may send more than it has planned."""
     log = SimpleNamespace(
-        spec=SimpleNamespace(expect=10), metrics=SimpleNamespace(payload_bytes=stored, skipped=0, stored_frames=stored)
+        spec=SimpleNamespace(expect=10), counts=SimpleNamespace(payload_bytes=stored, skipped=0, stored=stored)
     )
     views = SimpleNamespace(disk_need=lambda _: (0.0, 0.0))
     assert SpaceReports(cast("Any", log), cast("Any", views)).demand.planned_bytes == known

@@ -72,7 +72,7 @@ def test_direct_is_said_where_it_is(disk: tuple[str, Path]) -> None:
     assert (bool(facts.cached_reason), why in verdict.what, remedy in verdict.remedy) == (io == "buffered", True, True)
     log = write_log(place / "cells", frames_of(3))
     assert log.receipt is not None
-    assert (log.receipt.settings["io"], why in log.metrics.io_why) == (io, True)
+    assert (log.receipt.settings["io"], why in log.stacks.io_why) == (io, True)
 
 
 def test_a_read_only_disk_is_a_problem_in_each_check_of_it(tmp_path: Path) -> None:

@@ -113,11 +113,11 @@ def test_cursors_window_and_bytes_begin_where_the_run_ended(tmp_path: Path) -> N
     with resume(folder) as log:
         cursors = log.cursors()
         assert (cursors.received, cursors.published, cursors.durable) == (5, 5, 5)
-        assert log.received_payload_bytes == log.metrics.payload_bytes == 3 * 32 * 48 * 2
+        assert log.received_payload_bytes == log.counts.payload_bytes == 3 * 32 * 48 * 2
         assert log.limit().payload_bytes > log.received_payload_bytes
         assert log.limit().number > 5
         assert log.queued() == (0, 0)
-        assert log.metrics.skipped == 2
+        assert log.counts.skipped == 2
 
 
 def test_axes_that_are_stored_are_refused_again(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def start_log_with_reserve(folder: Path, disk: ScriptedDisk) -> Log:
 
 def is_paused(log: Log) -> bool:
     """It is, and has told so: the window is held by then."""
-    return log.state is AcquisitionState.PAUSED and any(code == "disk_full" for code, _, _ in log.warnings)
+    return log.state is AcquisitionState.PAUSED and any(code == "disk_full" for code, _, _ in log.notes.warnings)
 
 
 @pytest.mark.promise("full-disk")
@@ -68,7 +68,7 @@ def test_it_goes_on_when_there_is_space(tmp_path: Path, kind: str, part: str, co
     assert log.state is AcquisitionState.RUNNING
     log.close()
     assert disk.delivered > 0
-    assert [code for code, _, _ in unstalled(log.warnings)] == ["disk_full", "disk_space"]
+    assert [code for code, _, _ in unstalled(log.notes.warnings)] == ["disk_full", "disk_space"]
     assert log.receipt is not None
     assert log.receipt.complete
     check_dataset(tmp_path / "cells", frames)
@@ -211,17 +211,17 @@ def test_a_disk_that_stands_still_is_told_with_cause_and_length(
     put(log, frames[1:], publish=False)
     assert stall.entered.wait(20)
     monkeypatch.setattr("acqstream.storage.files.disk.STALL_S", 0.2)
-    while not (told := log.metrics.stall).startswith("fdatasync "):
+    while not (told := log.stall).startswith("fdatasync "):
         assert not log.is_finished
     assert re.fullmatch(r"fdatasync of cells_NDTiffStack\.tif takes \d+\.\d s", told)
     stall.go.set()
     log.close()
-    assert log.metrics.stall == ""
+    assert log.stall == ""
     assert log.receipt is not None
     noted, *_ = [one for one in log.receipt.stalls if one.call == "fdatasync"]  # other calls may be as slow
     assert (noted.call, noted.file) == ("fdatasync", "cells_NDTiffStack.tif")
     assert noted.seconds >= 0.2
-    assert [code for code, _, _ in log.warnings] == ["disk_stalled"] * len(log.notes.stalls)
+    assert [code for code, _, _ in log.notes.warnings] == ["disk_stalled"] * len(log.notes.stalls)
     saved = read_receipt(str(tmp_path / "cells"))
     assert saved is not None
     assert saved.stalls == log.receipt.stalls

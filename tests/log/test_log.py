@@ -242,7 +242,7 @@ def test_wrong_checksum_costs_its_frame_only(tmp_path: Path, shape: tuple[int, .
     assert (log.receipt.status, log.receipt.stored, log.receipt.refused) == ("completed", 8, 1)
     (gap,) = log.receipt.missing
     assert (gap.first, gap.count, gap.reason[:37]) == (bad, 1, "refused (checksum): pixels have check")
-    assert [code for code, _, _ in log.warnings] == ["frame_refused"]
+    assert [code for code, _, _ in log.notes.warnings] == ["frame_refused"]
     assert (log.queued(), log.received_frames) == ((0, 0), 8)
     check_dataset(tmp_path / "cells", [*frames[:bad], *frames[bad + 1 :], frames[bad]], tiff_pages=False)
     result = verify(tmp_path / "cells")

@@ -42,7 +42,7 @@ def test_names_that_cannot_be_forced_are_a_warning(tmp_path: Path, code: str) ->
     assert log.receipt is not None
     assert log.receipt.status == "completed"
     assert log.receipt.settings["names_forced"] is False
-    assert [warning[0] for warning in log.warnings] == ["names_unforced"]
+    assert [warning[0] for warning in log.notes.warnings] == ["names_unforced"]
     check_dataset(tmp_path / "cells", frames_of(5), complete=True)
 
 
@@ -54,7 +54,7 @@ def test_the_disk_itself_may_answer_so(tmp_path: Path, monkeypatch: pytest.Monke
     assert write_log(tmp_path / "cells", frames_of(5)).receipt.settings["names_forced"] is True  # type: ignore[union-attr]
     monkeypatch.setattr(LocalDisk, "_force", refuse)
     log = write_log(tmp_path / "more", frames_of(5))
-    assert [warning[0] for warning in log.warnings] == ["names_unforced"]
+    assert [warning[0] for warning in log.notes.warnings] == ["names_unforced"]
     crash(tmp_path / "died", frames_of(5))
     assert recover(tmp_path / "died") is not None
 

@@ -130,7 +130,8 @@ def test_a_failed_stack_file_is_given_up_for_a_new_one(
         disk.fail(kind, 1 if published else 2, part=STACK)
         append_some(log, frames[published:], wait=False)
     assert disk.delivered == 1
-    assert [(code, "Input/output error" in text) for code, text, _ in unstalled(log.warnings)] == [("io_error", True)]
+    warnings = unstalled(log.notes.warnings)
+    assert [(code, "Input/output error" in text) for code, text, _ in warnings] == [("io_error", True)]
     assert log.state is AcquisitionState.COMPLETE
     assert len(stack_paths(tmp_path / "cells")) >= 2
     check_dataset(tmp_path / "cells", frames)

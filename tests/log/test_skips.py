@@ -165,7 +165,7 @@ def test_it_is_resumed_behind_long_gaps(tmp_path: Path) -> None:
         log = Log(folder, spec_of(), memory=memory_of(), resume=read_state(str(folder)))
         log.wait_until_open()
         assert log.received == log.cursors().durable
-        assert log.metrics.skipped == log.received - len(frames)
+        assert log.counts.skipped == log.received - len(frames)
         log.skip(log.received, MANY, reason)
         frames.append(put(log, log.received))
         log.begin_close("interrupted")

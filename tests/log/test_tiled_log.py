@@ -256,7 +256,7 @@ def test_an_overlap_in_one_direction_only_is_told(tmp_path: Path) -> None:
     tiles = tiles_of(1, 3)
     for overlap, codes in (((0, 16), ["overlap_one_way"]), ((0, 0), []), ((12, 16), [])):
         log = write_log(tmp_path / f"cells{overlap}", tiles, tiles=TileSpec(overlap))
-        assert [code for code, _, _ in unstalled(log.warnings)] == codes
+        assert [code for code, _, _ in unstalled(log.notes.warnings)] == codes
         check_ours(tmp_path / f"cells{overlap}", tiles)
 
 

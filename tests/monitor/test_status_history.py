@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from acqstream.model.status import LATENCY_BOUNDS_S, DaemonTotals, LatencyHistogram
-from acqstream.monitor.daemon_watch import DaemonView
-from acqstream.monitor.status_history import STEP_S, STEPS, RateStep, StatusHistory, upper_quantile
+from acqstream.monitor.daemon_watch import STEP_S, STEPS, DaemonView, RateStep, StatusHistory, upper_quantile
 from tests.monitor.views_of_daemons import daemon_status, run_status
 
 

@@ -334,7 +334,7 @@ def test_frames_that_went_to_another_file_are_read_there(tmp_path: Path) -> None
             pass
         stall.go.set()
         assert source.log.wait_for_published(20)
-        assert source.log.warnings
+        assert source.log.notes.warnings
         images = []
         for row in range(1, 20):
             lease = take(feed, row, 1)[0]

@@ -129,7 +129,7 @@ class Attachment:
         """
         if self.streamer.sink is not None:
             stop_camera(self._core)
-        self.streamer.abandon("the acquisition thread was interrupted")
+        self.streamer.abandon()
         self.streamer.is_detached = True
         if _engine_of(self._core) is not self._engine:
             return True

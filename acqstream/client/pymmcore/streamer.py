@@ -77,7 +77,7 @@ class Streamer:
 
     def prepare(self) -> None:
         """A run starts in this thread; an earlier one without an end is closed first."""
-        self.abandon("the acquisition thread was interrupted")
+        self.abandon()
         self.thread = threading.current_thread()
         self._ended.clear()
         self._cause = None
@@ -136,10 +136,10 @@ class Streamer:
             self.thread = None
             self._ended.set()
 
-    def abandon(self, why: str) -> None:
+    def abandon(self) -> None:
         """Close a run whose thread ended without closing it, as by a keyboard interrupt."""
         if self._sink is not None:
-            self._cause = self._cause or InterruptedError(why)
+            self._cause = self._cause or InterruptedError("the acquisition thread was interrupted")
         self.end(FinishReason.ERRORED)
 
     def wait(self) -> None:
