@@ -18,7 +18,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "arrays": (9, 1544),
     "bench": (10, 2481),
     "cli": (24, 3173),
-    "client": (20, 5472),
+    "client": (20, 5474),
     "client/pycromanager": (4, 667),
     "client/pymmcore": (7, 1472),
     "codecs": (8, 670),
@@ -50,7 +50,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "storage/stores": (6, 1156),
     "views": (14, 3191),
     "web": (16, 3148),
-    "web/data": (7, 1273),
+    "web/data": (7, 1284),
     "web/page": (4, 885),
 }
 # folder -> modules, servants at most, where the two rules above do not hold yet. May only shrink.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -132,3 +133,8 @@ def test_the_folders_that_are_looked_into_are_bounded(
     assert [one.getMessage() for one in caplog.records] == [
         f"not served: datasets in further folders of {data}, which has more than 4 without a dataset"
     ]
+
+
+def test_the_bucket_of_a_server_is_one_container(data: Path) -> None:
+    shutil.copytree(Path(__file__).parents[1] / "golden" / "hsds" / "hsds_1.0.2" / "bkt", data / "bkt")
+    assert set(ServedFolders(data).all()) == {"bkt", "cells"}

@@ -20,9 +20,10 @@ from pathlib import Path
 from acqstream.errors import AcqStreamError, DatasetError, StorageError
 from acqstream.formats.ndtiff import NDTiffFormat
 from acqstream.formats.ndtiff.folders import holds_runs
-from acqstream.formats.registry import find_format
+from acqstream.formats.registry import chunk_formats, find_format
 from acqstream.model.dataset_name import MAX_FOLDERS
 from acqstream.storage.files.folder_tree import is_link
+from acqstream.storage.stores.data_path import data_path_of
 from acqstream.web.data.virtual_dataset import ServedDataset
 
 logger = logging.getLogger("acqstream.web")
@@ -106,6 +107,8 @@ class ServedFolders:
             has_folder = any(one.is_dir(follow_symlinks=False) and not one.name.startswith(".") for one in found)
         if not has_folder or prefix.count("/") > MAX_FOLDERS or not holds_runs(self._data / above, name, neighbours):
             return False
+        if _is_container(self._data / prefix):
+            return False
         if len(self._listings) >= MAX_BRANCHES and not self._is_cut:
             text = "not served: datasets in further folders of %s, which has more than %d without a dataset"
             logger.warning(text, self._data, MAX_BRANCHES)
@@ -169,6 +172,14 @@ def _settled_ns(folder: str) -> int:
     except OSError:
         return 0
     return changed_ns if time.time_ns() - changed_ns > SETTLED_NS else 0
+
+
+def _is_container(folder: Path) -> bool:
+    """Return True also for what no name in the folder shows, as the bucket of a server."""
+    try:
+        return any(candidate.detect(data_path_of(folder)) for candidate in chunk_formats())
+    except (DatasetError, StorageError):
+        return False
 
 
 def _is_utf8(name: str) -> bool:
