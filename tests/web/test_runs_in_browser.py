@@ -288,9 +288,9 @@ def test_a_run_in_folders_is_shown_with_its_size_and_listed_by_folder(daemon: Da
         until(lambda: page.text(entry).startswith(f"{size} ·"), "with its size so far")
         assert page.text("#dataset-list h3") == "anna / 2026-11-29"
     run.wait_for_mirrors(HANG_S)
-    until(lambda: "mirrors: n5" in page.text("#dataset-list"), "the receipt is listed, and the mirror is no entry")
+    until(lambda: "1 frame stored" in page.text("#dataset-list"), "the receipt is listed")
     until(lambda: page.text(entry) == "", "the size is that of the receipt")
-    assert "1 frame stored" in page.text("#dataset-list")
+    assert "mirrors: n5" in page.text("#dataset-list")
     assert page.text("#dataset-list h4") == name
     page.value("document.querySelectorAll('#dataset-list details').forEach((one) => (one.open = true))")
     lines = "[...document.querySelectorAll('#dataset-list code')].map((one) => one.textContent)"
