@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from acqstream.errors import StorageError
+from acqstream.storage.files import folder_tree
 from acqstream.web.data import dataset_shelf
 from acqstream.web.data.dataset_shelf import ServedFolders
 
@@ -138,3 +139,10 @@ def test_the_folders_that_are_looked_into_are_bounded(
 def test_the_bucket_of_a_server_is_one_container(data: Path) -> None:
     shutil.copytree(Path(__file__).parents[1] / "golden" / "hsds" / "hsds_1.0.2" / "bkt", data / "bkt")
     assert set(ServedFolders(data).all()) == {"bkt", "cells"}
+
+
+def test_no_junction_is_followed_to_look_for_datasets(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python before 3.12 reports it as a folder."""
+    touch(data / "anna" / "run" / "NDTiff.index")
+    monkeypatch.setattr(folder_tree, "is_junction", lambda status: True)
+    assert set(ServedFolders(data).all()) == {"anna", "cells"}

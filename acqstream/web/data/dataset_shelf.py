@@ -154,7 +154,7 @@ class ServedFolders:
             if not _is_folder(entry) or (is_symlink and _is_outside(entry.path, top)):
                 continue
             is_known = known is not None and known.inodes.get(name) == entry.inode()
-            if not (is_known or is_symlink) and holds_runs(folder, name, names) and not is_link(entry.path):
+            if not is_known and holds_runs(folder, name, names) and not is_link(entry.path):
                 below.append(name)
                 continue
             served[prefix + name], inodes[name] = Path(entry.path), entry.inode()
