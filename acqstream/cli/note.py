@@ -26,11 +26,12 @@ def note(
 
     It is stored with its time and the number of the next frame. acqstream info shows it.
     """
+    from acqstream.model.dataset_name import name_problem, normal_name
     from acqstream.model.run_note import TERMINAL, new_note
 
     name, one = typed_text(name), new_note(typed_text(text), TERMINAL)
     path = Path(name) if data is None else data / name
-    if Path(name).name == name:  # a run that is recorded now comes before a folder of its name here
+    if not name_problem(normal_name(name)):  # a run that is recorded now comes before a folder of its name here
         try:
             _send(name, one, endpoint_for(endpoint, data))
             return
@@ -45,8 +46,11 @@ def note(
                 raise AcquisitionRefused(f"{error}; {advice}", code=error.code) from error
     folder = _dataset_folder(path)
     if _is_running(folder):
+        from acqstream.mirrors.run_end import data_directory_of
+
+        top = data_directory_of(folder) or folder.parent
         from_there = endpoint is None and data is None
-        _send(folder.name, one, endpoint_for(endpoint, folder.parent if from_there else data))
+        _send(folder.relative_to(top).as_posix(), one, endpoint_for(endpoint, top if from_there else data))
         return
     from acqstream.log.dataset_files import NoteFile
     from acqstream.storage.files.disk import LocalDisk

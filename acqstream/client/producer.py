@@ -76,6 +76,8 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
 ) -> Run:
     """Open an acquisition called `name` and return the run to put frames into.
 
+    The name may have folders of the data directory, which are made: "anna/2026-11-29/embryo" (docs/protocol.md).
+
     endpoint is where the daemon listens. None takes the first of these that exists: the environment variable
     ACQSTREAM_ENDPOINT, a daemon of this user, the system service, tcp://127.0.0.1:5271 (docs/configuration.md).
 

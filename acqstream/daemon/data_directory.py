@@ -11,6 +11,7 @@ import functools
 import logging
 import os
 import re
+import stat
 import sys
 import threading
 import time
@@ -21,11 +22,13 @@ from pathlib import Path
 import psutil
 
 from acqstream.errors import AcqStreamError, AcquisitionRefused, ConfigError, DatasetExists, StorageError
+from acqstream.formats.ndtiff.folders import VIEW_SUFFIX, holds_runs
 from acqstream.model.daemon_note import DaemonNote
-from acqstream.model.dataset_name import name_key, name_problem, normal_name
+from acqstream.model.dataset_name import MAX_FOLDERS, name_key, name_problem, normal_name
 from acqstream.storage import platform
 from acqstream.storage.files.directory_lock import DirectoryLock, LockHolder, read_holder
-from acqstream.storage.platform.capabilities import is_junction, max_path_characters, process_space
+from acqstream.storage.files.folder_tree import is_link
+from acqstream.storage.platform.capabilities import max_path_characters, process_space
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -33,17 +36,20 @@ logger = logging.getLogger("acqstream.daemon")
 # "/Full resolution/_NDTiffStack_1000.tif.part", ".ome.zarr/10/c/1000/1000/1000/1000/1000.new".
 _MAX_OTHER_CHARACTERS = 64
 _UNICODE = ("utf-8", "utf8")
+MAX_BRANCHES = 10_000  # folders of users and days
 
 
 def check_name(name: str) -> None:
-    """Raise AcquisitionRefused (bad_name) unless every system can create a folder of this name, in composed form."""
+    """Raise AcquisitionRefused (bad_name) unless every system can create folders of this name, in composed form."""
     problem = name_problem(name)
     if not problem and not name.isascii() and sys.getfilesystemencoding().lower() not in _UNICODE:
         problem = f"file names here are in {sys.getfilesystemencoding()}; start the daemon in a UTF-8 locale"
+    if not problem and any(part.lower().endswith(VIEW_SUFFIX) for part in name.split("/")[:-1]):
+        problem = f"a folder whose name ends with {VIEW_SUFFIX!r} has notes on a mirror"
     if problem:
         raise AcquisitionRefused(
             f"dataset name {name!r:.120} is not allowed: {problem}. Expected letters of any script, digits, '.', '_', "
-            "'-' and spaces inside, and not the name of a Windows device",
+            "'-' and spaces inside, '/' between folders, and not the name of a Windows device",
             code="bad_name",
         )
 
@@ -103,38 +109,119 @@ class DataDirectory:
             self._lock.close()
 
     def folders(self) -> Iterator[Path]:
-        """Yield the folders that may be datasets, without links: another daemon may write where they lead."""
-        for entry in sorted(os.scandir(self.path), key=lambda one: one.name):
-            if entry.is_dir(follow_symlinks=False) and not is_junction(entry.stat(follow_symlinks=False)):
+        """Yield the folders that may be datasets, without links: another daemon may write where they lead.
+
+        Those in folders of users and days too, of at most MAX_BRANCHES; in order of names.
+        """
+        branches = [0]
+        yield from self._below(str(self.path), 0, branches)
+        if branches[0] >= MAX_BRANCHES:
+            text = "%s has more than %d folders without a dataset: what is in further ones is not recovered"
+            logger.warning(text, self.path, MAX_BRANCHES)
+
+    def _below(self, folder: str, depth: int, branches: list[int]) -> Iterator[Path]:
+        try:
+            with os.scandir(folder) as found:
+                entries = sorted(found, key=lambda one: one.name)
+        except OSError as error:
+            if not depth:
+                raise
+            logger.warning("cannot look for datasets in %s: %s", folder, error)
+            return
+        names = {entry.name for entry in entries}
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False) or is_link(entry.path):
+                continue
+            if branches[0] < MAX_BRANCHES and depth < MAX_FOLDERS and holds_runs(folder, entry.name, names):
+                branches[0] += 1
+                yield from self._below(entry.path, depth + 1, branches)
+            else:
                 yield Path(entry.path)
 
+    def name_of(self, folder: Path) -> str:
+        """The name of the dataset in a folder below this one."""
+        return folder.relative_to(self.path).as_posix()
+
     def find(self, name: str) -> Path:
-        """Return the existing folder of this name in any form of Unicode, else the path of a new one."""
-        path = self.path / name
-        if name.isascii() or path.exists():
+        """Return the existing folder of this name in any form of Unicode, else the path of a new one.
+
+        Raises AcquisitionRefused (bad_name) if a part of the name is a folder that can hold no dataset.
+        """
+        place, last = self._place_of(name)
+        path = place / last
+        if last.isascii() or path.exists() or not place.is_dir():
             return path
-        same = [entry for entry in os.listdir(self.path) if normal_name(entry) == name]
-        return self.path / same[0] if same else path  # a folder copied from macOS may have decomposed letters
+        same = [entry for entry in os.listdir(place) if normal_name(entry) == last]
+        return place / same[0] if same else path  # a folder copied from macOS may have decomposed letters
 
     def choose(self, name: str, *, number_if_taken: bool, in_use: set[str]) -> Path:
         """Return the folder for a new dataset, which does not exist. Names differ by more than case and Unicode form.
 
-        Removes an empty folder of this name. A daemon that was killed before it created the first file leaves one, and
-        its producer requests the name again. Raises AcquisitionRefused (bad_name) or DatasetExists.
+        Folders in the name may be missing. Removes an empty folder of this name. A daemon that was killed before it
+        created the first file leaves one, and its producer requests the name again. Raises AcquisitionRefused
+        (bad_name) or DatasetExists.
         """
         check_name(name)
-        _check_length(self.path, name)
-        if name_key(name) not in {name_key(one) for one in in_use}:
+        place, last = self._place_of(name)
+        _check_length(place, last)
+        above = name_key(self.name_of(place / "_")).split("/")[:-1]
+        taken = set()
+        for one in in_use:  # its folders may not be made yet
+            key = name_key(one).split("/")
+            if key == above[: len(key)]:
+                raise _not_a_folder(self.path / one, "a dataset that is being recorded")
+            if key[: len(above)] == above:
+                taken.add(key[len(above)])
+        if name_key(last) not in taken:
             with contextlib.suppress(OSError):  # it is missing, has content, or is not a folder
-                _remove_empty(self.path / name)
-        taken = {name_key(entry.name) for entry in os.scandir(self.path)} | {name_key(one) for one in in_use}
-        if name_key(name) not in taken:
-            return self.path / name
+                _remove_empty(place / last)
+        taken |= {name_key(entry) for entry in os.listdir(place)} if place.is_dir() else set()
+        if name_key(last) not in taken:
+            return place / last
         if not number_if_taken:
-            raise DatasetExists(f'{self.path / name} already exists; use another name or on_exists="number"')
-        numbered = f"{name}_{1 + max(_numbers_after(name_key(name), taken), default=0)}"
+            raise DatasetExists(f'{place / last} already exists; use another name or on_exists="number"')
+        numbered = f"{last}_{1 + max(_numbers_after(name_key(last), taken), default=0)}"
         check_name(numbered)
-        return self.path / numbered
+        return place / numbered
+
+    def _place_of(self, name: str) -> tuple[Path, str]:
+        """The folder for the dataset of a checked name, which may be missing, and the last part of the name.
+
+        An existing folder is taken if its name is equal but for case and form. Raises AcquisitionRefused (bad_name).
+        """
+        *parts, last = name.split("/")
+        place = self.path
+        for number, part in enumerate(parts):
+            try:
+                names = set(os.listdir(place))
+            except FileNotFoundError:  # so are those in it
+                return place.joinpath(*parts[number:]), last
+            except OSError as error:
+                raise _not_a_folder(place, f"not readable ({error.strerror})") from error
+            same = [part] if part in names else sorted(one for one in names if name_key(one) == name_key(part))
+            place /= same[0] if same else part
+            if same:
+                self._check_folder(place, names)
+        return place, last
+
+    def _check_folder(self, place: Path, names: set[str]) -> None:
+        """Raise AcquisitionRefused (bad_name) unless datasets may lie in this folder, whose neighbours are `names`."""
+        try:
+            found = place.lstat()
+            if is_link(str(place)):
+                raise _not_a_folder(place, "a link")
+            if not stat.S_ISDIR(found.st_mode):
+                raise _not_a_folder(place, "a file")
+            if found.st_dev != self.path.stat().st_dev:  # whose space nobody watches
+                raise _not_a_folder(place, f"on another disk than {self.path}")
+        except OSError as error:
+            raise _not_a_folder(place, f"not readable ({error.strerror})") from error
+        if not holds_runs(place.parent, place.name, names):
+            raise _not_a_folder(place, "a dataset, a part of one, or a container of another format")
+
+
+def _not_a_folder(place: Path, found: str) -> AcquisitionRefused:
+    return AcquisitionRefused(f"{place} is {found}; expected a folder for datasets: use another name", code="bad_name")
 
 
 def _numbers_after(key: str, taken: Iterable[str]) -> Iterator[int]:

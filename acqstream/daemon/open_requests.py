@@ -110,7 +110,8 @@ class OpenRequests:
             text = f"resume=True found no dataset {spec.name!r} in {self._directory.path}: a new one starts at frame 0"
             warnings.append(("nothing_to_resume", text))
         folder = self._directory.choose(spec.name, number_if_taken=spec.number_if_taken, in_use=set(in_use))
-        return OpenPlan(folder, replace(spec, name=folder.name), warnings=warnings, left_out=left_out)
+        name = self._directory.name_of(folder)
+        return OpenPlan(folder, replace(spec, name=name), warnings=warnings, left_out=left_out)
 
     def _recovered(self, folder: Path, state: DatasetState, spec: AcquisitionSpec) -> DatasetState:
         """Return the state of a dataset that no run here writes, put in order as after a crash if it is not.
@@ -164,9 +165,8 @@ class OpenRequests:
             log.notes.warn("mirror_left_out", f"mirror {view.name!r} of the daemon's configuration is not made: {why}")
         session = Session(grace_s=self._config.grace_s)
         is_resumed = plan.resume is not None
-        return ActiveAcquisition(
-            session, log, share, views, peer, plan.folder.name, epoch=spec.epoch, is_resumed=is_resumed
-        )
+        name = self._directory.name_of(plan.folder)
+        return ActiveAcquisition(session, log, share, views, peer, name, epoch=spec.epoch, is_resumed=is_resumed)
 
     def _with_mirrors(self, spec: AcquisitionSpec) -> tuple[AcquisitionSpec, LeftOut]:
         """Add the mirrors of the configuration to a request that names none. Also returns the mirrors left out.

@@ -7,6 +7,7 @@ import dataclasses
 import os
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from acqstream.errors import AcquisitionRefused, CorruptDataset, DatasetExists, StorageError
@@ -24,6 +25,7 @@ from acqstream.model.state import AcquisitionState
 from acqstream.storage.files.append_file import AppendFile
 from acqstream.storage.files.atomic_file import replace_file
 from acqstream.storage.files.disk import Disk
+from acqstream.storage.files.folder_tree import make_folder
 from acqstream.storage.files.read_file import is_absent
 
 
@@ -41,11 +43,15 @@ class DatasetFiles:
 
     @staticmethod
     def create(disk: Disk, folder: str, state: DatasetState) -> DatasetFiles:
-        """Make the folder of a new dataset and its first files.
+        """Make the folder of a new dataset, those that its name has before, and its first files.
 
-        On return the folder, the journal's header and the state survive a power cut. Raises DatasetExists or
+        On return the folders, the journal's header and the state survive a power cut. Raises DatasetExists or
         StorageError.
         """
+        above = Path(os.path.abspath(folder)).parents
+        for number in reversed(range(state.name.count("/"))):
+            make_folder(disk, str(above[number]))
+            _force_name(disk, str(above[number]))  # also of an existing one: its creator may have been killed
         _make_folder(disk, folder)
         stack_folder = state.stack_folder(folder)
         with contextlib.ExitStack() as undo:
@@ -58,7 +64,7 @@ class DatasetFiles:
             undo.callback(index_file.close)
             files = DatasetFiles(disk, folder, state, journal_file=journal_file, index_file=index_file)
             write_state(disk, folder, state)  # forces the folder too
-            files._force_name()
+            _force_name(disk, folder)
             undo.pop_all()
             return files
 
@@ -95,13 +101,6 @@ class DatasetFiles:
             undo.pop_all()
             files = DatasetFiles(disk, folder, running, journal_file=journal_file, index_file=index_file)
             return files, continuation
-
-    def _force_name(self) -> None:
-        folder = self._folder
-        try:
-            self._disk.sync_directory(os.path.dirname(os.path.abspath(folder)))
-        except OSError as error:
-            raise StorageError.wrap(error, folder, "cannot force the folder's name to the disk") from error
 
     def force(self) -> None:
         """Force journal and index; after a failed sync it fails for ever. Raises StorageError."""
@@ -143,6 +142,13 @@ def _locked_journal(disk: Disk, folder: str, undo: contextlib.ExitStack, *, crea
     undo.callback(file.close)
     file.lock()
     return file
+
+
+def _force_name(disk: Disk, folder: str) -> None:
+    try:
+        disk.sync_directory(os.path.dirname(os.path.abspath(folder)))
+    except OSError as error:
+        raise StorageError.wrap(error, folder, "cannot force the folder's name to the disk") from error
 
 
 def _make_folder(disk: Disk, folder: str) -> None:

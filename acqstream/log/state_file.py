@@ -30,7 +30,7 @@ from acqstream.storage.files.small_file import read_document
 
 STATE_NAME = "acqstream.json"
 RECEIPT_NAME, read_receipt = folders.RECEIPT_NAME, folders.read_receipt  # readers of datasets have them, too
-_SEPARATORS = frozenset("/\\\0")
+_NOT_IN_NAMES = frozenset("\\\0")
 MAX_GAPS_NOTED = 10_000  # the journal has them all; the reasons of later ones are dropped
 MAX_REASON_CHARACTERS_NOTED = 1_000_000  # of all gaps: what is written must stay below what readers take
 
@@ -116,8 +116,9 @@ def read_state(folder: str) -> DatasetState:
 def _state_in(fields: Fields) -> DatasetState:
     """Raises ValueError or FieldError for what our writer does not write."""
     name = fields.text("name")
-    if name in ("", ".", "..") or not _SEPARATORS.isdisjoint(name):
-        raise ValueError(f"name {name!r:.60} is not a plain name")  # the stack files are called after it
+    if not {"", ".", ".."}.isdisjoint(name.split("/")) or not _NOT_IN_NAMES.isdisjoint(name):
+        # The stack files are called after it.
+        raise ValueError(f"name {name!r:.60} is not a plain name, or plain names with / between")
     state = DatasetState(
         fields.text("dataset_id"),
         name,

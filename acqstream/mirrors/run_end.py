@@ -20,6 +20,7 @@ from acqstream.log.journal import JOURNAL_NAME
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, DatasetState, read_state
 from acqstream.mirrors.view_kinds import folder_of
 from acqstream.model.daemon_note import STARTING, parse_daemon_note
+from acqstream.model.dataset_name import MAX_FOLDERS
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.model.view_spec import PYRAMID_KIND, MirrorResult, ViewSpec
@@ -55,7 +56,7 @@ def mirror_results(dataset: Path, state: DatasetState | None = None) -> tuple[Mi
             continue
         recorded = records.pop(record_key(dataset, folder), None)
         result = _joined(recorded or MirrorResult(name=spec.name, state="running"), dataset, folder, state)
-        found.append(_checked(result, folder, has_daemon=lambda: is_held(dataset.parent)))
+        found.append(_checked(result, folder, has_daemon=lambda: data_directory_of(dataset) is not None))
     for recorded in records.values():
         folder = _view_folder(dataset, recorded)
         found.append(_checked(_joined(recorded, dataset, folder, state), folder, has_daemon=lambda: False))
@@ -72,9 +73,14 @@ def is_held(folder: Path) -> bool:
         return True
 
 
+def data_directory_of(dataset: Path) -> Path | None:
+    """The folder with this dataset in it, or in folders of it, that a daemon has; None without one."""
+    return next((one for one in dataset.absolute().parents[: MAX_FOLDERS + 1] if is_held(one)), None)
+
+
 def is_recorded(dataset: Path) -> bool:
     """Return whether a daemon, or a program that records without one, has an unfinished dataset open."""
-    if is_held(dataset.parent):
+    if data_directory_of(dataset) is not None:
         return True
     try:
         return is_locked(str(dataset / JOURNAL_NAME))
@@ -87,7 +93,8 @@ def is_recorded(dataset: Path) -> bool:
 def starting_text(dataset: Path) -> str:
     """The state of an unfinished run whose daemon is checking its datasets; empty once it records, or without one."""
     try:
-        holder = holder_of(os.fspath(dataset.parent))
+        folder = data_directory_of(dataset)
+        holder = None if folder is None else holder_of(os.fspath(folder))
     except StorageError:
         return ""
     is_starting = holder is not None and holder.process and parse_daemon_note(holder.note) is None

@@ -15,6 +15,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from acqstream.errors import AcqStreamError, FrameNotFound, StorageError, UnknownFormat
+from acqstream.model.dataset_name import MAX_FOLDERS
 from acqstream.model.status import SpaceLevel
 from acqstream.monitor.daemon_watch import DaemonView
 from acqstream.web.answers import BROKEN_OFF, JSON
@@ -62,9 +63,9 @@ async def count_requests(request: web.Request, handler: Handler) -> web.StreamRe
 
 def layout_of(path: str) -> str:
     """A word for the kind of a path, of a fixed list: it becomes a label of metrics."""
-    _, first, *rest = [*path.split("/"), "", ""][:5]
+    _, first, *rest = [*path.split("/"), ""][: MAX_FOLDERS + 4]
     if first == "data":
-        return rest[1] if len(rest) > 1 and rest[1] in _LAYOUTS else "files"
+        return next((part for part in rest[1:] if part in _LAYOUTS), "files")
     return first if first in _GROUPS else "page" if not first else "other"
 
 

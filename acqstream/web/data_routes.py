@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from aiohttp import web
 
 from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat
 from acqstream.frames.frame_pixels import PixelSource
+from acqstream.model.dataset_name import MAX_FOLDERS
 from acqstream.storage.files.read_file import ReadFile
 from acqstream.web.answers import (
     BYTES,
@@ -26,7 +27,15 @@ from acqstream.web.answers import (
     send,
     tag_of,
 )
-from acqstream.web.data.data_address import PREFIX, BadAddress, DataOptions, name_and_options, parse_options, path_parts
+from acqstream.web.data.data_address import (
+    PREFIX,
+    BadAddress,
+    DataOptions,
+    name_and_options,
+    parse_options,
+    path_parts,
+    source_of,
+)
 from acqstream.web.data.dataset_shelf import DatasetShelf
 from acqstream.web.data.virtual_array import VIRTUAL_LAYOUTS, ServedChunk
 from acqstream.web.data.virtual_dataset import ServedArray, ServedDataset
@@ -51,8 +60,8 @@ async def serve_data(request: web.Request) -> web.StreamResponse:
     except BadAddress:
         return absent()
     with ExitStack() as lent:  # the dataset, so that it is not closed before the answer was sent
-        if "@" in parts[0]:
-            lent.enter_context(context.loads.answering(parts[0], is_chunk=not _is_json(parts[-1])))
+        if source := source_of(parts):
+            lent.enter_context(context.loads.answering(source, is_chunk=not _is_json(parts[-1])))
         # One step in another thread: handing a request to it and back costs as much as reading a piece of a frame.
         found = await context.run(_find, context, parts, request.headers.get("If-None-Match"), lent)
         if isinstance(found, Body):
@@ -158,9 +167,8 @@ def _find(
 
     shown_tag: the If-None-Match header. lent: gets the dataset that the object is read from.
     """
-    first, *rest = parts
     try:
-        folder, options = _find_folder(context, first)
+        folder, options, rest = _find_folder(context, parts)
     except BadAddress:
         return None
     if folder is None:
@@ -222,11 +230,18 @@ def _is_json(key: str) -> bool:
     return name.endswith(".json") or name == "info" or name.startswith(".z")
 
 
-def _find_folder(context: WebContext, part: str) -> tuple[Path | None, DataOptions]:
-    """The folder that the first part of an address names, and its options. Raises BadAddress."""
-    folder = context.folders.find(part)
-    if folder is not None:  # foreign names may have an @
-        return folder, DataOptions()
-    name, text = name_and_options(part)
-    folder = context.folders.find(name) if text else None
-    return folder, parse_options(text) if folder is not None else DataOptions()
+def _find_folder(context: WebContext, parts: Sequence[str]) -> tuple[Path | None, DataOptions, Sequence[str]]:
+    """The folder that the first parts of an address name, its options, and the other parts. Raises BadAddress.
+
+    No part has a slash, and no folder with datasets in it is served: the first parts that name one are all.
+    """
+    for end in range(1, min(len(parts), MAX_FOLDERS + 1) + 1):
+        part = "/".join(parts[:end])
+        folder = context.folders.find(part)
+        if folder is not None:  # foreign names may have an @
+            return folder, DataOptions(), parts[end:]
+        name, text = name_and_options(part)
+        folder = context.folders.find(name) if text else None
+        if folder is not None:
+            return folder, parse_options(text), parts[end:]
+    return None, DataOptions(), ()

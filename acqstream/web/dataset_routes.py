@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import re
@@ -17,14 +18,21 @@ from acqstream.arrays.level_layout import X, Y
 from acqstream.client.daemon_requests import send_note
 from acqstream.client.keys import port_keys
 from acqstream.description.space import UM_BY_UNIT
-from acqstream.errors import AcquisitionRefused, ConfigError, DaemonUnavailable, FieldError, FrameNotFound
+from acqstream.errors import (
+    AcqStreamError,
+    AcquisitionRefused,
+    ConfigError,
+    DaemonUnavailable,
+    FieldError,
+    FrameNotFound,
+)
 from acqstream.formats.ndtiff.folders import read_notes
 from acqstream.model.axes import AxisValue
 from acqstream.model.run_note import PAGE, RunNote, new_note
 from acqstream.monitor.daemon_watch import receipt_in
 from acqstream.storage.files.boundary import Boundary
 from acqstream.web.answers import NO_CACHE, Body, absent, send
-from acqstream.web.data.dataset_shelf import DatasetShelf
+from acqstream.web.data.dataset_shelf import DatasetShelf, ServedFolders
 from acqstream.web.data.neuroglancer_state import PUBLIC_CLIENT
 from acqstream.web.page.dataset_list import DatasetCatalog, DatasetPage, viewer_lines
 from acqstream.web.page.page_texts import receipt_texts
@@ -65,6 +73,7 @@ class PixelRequest:
 def dataset_routes(state: PageState) -> Iterator[web.RouteDef]:
     """The routes of this group."""
     catalog, looking = DatasetCatalog(), asyncio.Lock()
+    state.threads.submit(_look_ahead, catalog, state.folders)
 
     async def datasets(request: web.Request) -> web.StreamResponse:
         context, query = request.app[CONTEXT], request.query
@@ -117,6 +126,12 @@ def dataset_routes(state: PageState) -> Iterator[web.RouteDef]:
     yield web.get("/api/datasets/{name}", _of_folder(dataset))
     yield web.get("/api/datasets/{name}/preview.jpg", _of_folder(preview))
     yield web.get("/api/datasets/{name}/values", _of_folder(values))
+
+
+def _look_ahead(catalog: DatasetCatalog, folders: ServedFolders) -> None:
+    """Take the first look at a large directory, which takes longest; what is wrong with it, an answer says."""
+    with contextlib.suppress(AcqStreamError, OSError):
+        catalog.page(folders.all(is_ahead=True), "", 0, USUALLY_LISTED)
 
 
 def _of_folder(answer: Callable[[web.Request, Path], Awaitable[web.StreamResponse]]) -> _Handler:

@@ -115,6 +115,7 @@ class PageState:
 
     def __init__(self, context: WebContext) -> None:
         self._feed = context.feed
+        self.folders, self.threads = context.folders, context.threads
         self.host = socket.gethostname()
         self.files: PageFiles = load_page_files()
         self.previews = Previews(partial(borrow_pictures, context.shelf), context.run, context.gate.pace)

@@ -18,6 +18,7 @@ from acqstream.daemon import data_directory
 from acqstream.daemon.data_directory import DataDirectory, check_name, own_process
 from acqstream.errors import AcquisitionRefused, ConfigError, DatasetExists, DatasetLocked
 from acqstream.model.daemon_note import DaemonNote, parse_daemon_note
+from acqstream.storage.files import folder_tree
 from acqstream.storage.files.directory_lock import LOCK_NAME, holder_of
 from acqstream.storage.platform import FILES
 from tests.host_system import make_link
@@ -39,6 +40,11 @@ def test_plain_names(name: str) -> None:
     check_name(name)
 
 
+@pytest.mark.parametrize("name", ["a/b", "anna/2026-11-29/embryo", "/".join(["A" * 100] * 6), "細胞/1"])
+def test_names_with_folders(name: str) -> None:
+    check_name(name)
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -47,8 +53,27 @@ def test_plain_names(name: str) -> None:
         "..",
         ".hidden",
         "-rf",
-        "a/b",
         "/etc",
+        "a/",
+        "a//b",
+        "a/../b",
+        "../a",
+        "a/./b",
+        "a/.hidden/b",
+        ".hidden/a",
+        "a/nul/b",
+        "COM1.x/b",
+        "a /b",
+        "a./b",
+        "a\\b/c",
+        "C:/a",
+        "a/b\0/c",
+        "cells.n5.view/a",
+        "a/b.VIEW/c",
+        "a/Full resolution",
+        "Downsampled_x2",
+        "1/2/3/4/5/6/7",
+        f"a/{'x' * 101}/b",
         "a\\b",
         " a",
         "a ",
@@ -71,6 +96,83 @@ def test_other_names_are_refused(directory: DataDirectory, name: str) -> None:
     assert info.value.code == "bad_name"
     assert repr(name)[:100] in str(info.value)
     assert len(str(info.value)) < 400
+
+
+def choose(directory: DataDirectory, name: str, *in_use: str) -> str:
+    path = directory.choose(name, number_if_taken=True, in_use=set(in_use))
+    assert directory.name_of(path) == path.relative_to(directory.path).as_posix()
+    return directory.name_of(path)
+
+
+def test_a_name_with_folders(directory: DataDirectory) -> None:
+    (directory.path / "Anna" / "day" / "cells").mkdir(parents=True)
+    (directory.path / "Anna" / "day" / "cells" / "NDTiff.index").touch()
+    assert choose(directory, "Anna/other/cells") == "Anna/other/cells"
+    assert choose(directory, "Anna/day/cells") == "Anna/day/cells_1"
+    assert choose(directory, "anna/DAY/Cells") == "Anna/day/Cells_1", "one folder on Windows and macOS"
+    assert choose(directory, "Anna/day/cells", "anna/DAY/CELLS_7", "other/cells_9") == "Anna/day/cells_8"
+    assert choose(directory, "Anna") == "Anna_1"
+    assert directory.find("anna/day/cells") == directory.path / "Anna" / "day" / "cells"
+    assert directory.find("bob/day/cells") == directory.path / "bob" / "day" / "cells"
+
+
+def test_folders_that_no_log_has_made_yet(directory: DataDirectory) -> None:
+    """A plan is made before the folders of the runs that were opened before it."""
+    assert choose(directory, "anna", "anna/day/cells") == "anna_1"
+    with pytest.raises(AcquisitionRefused, match="anna is a dataset that is being recorded; expected a folder"):
+        choose(directory, "Anna/day/cells", "anna")
+
+
+def refused(directory: DataDirectory, name: str) -> str:
+    errors = []
+    for where in (directory.find, lambda name: choose(directory, name)):
+        with pytest.raises(AcquisitionRefused) as info:
+            where(name)
+        assert info.value.code == "bad_name"
+        errors.append(str(info.value))
+    assert errors[0] == errors[1]
+    return errors[0]
+
+
+def test_a_link_is_no_folder_for_runs(directory: DataDirectory, tmp_path_factory: pytest.TempPathFactory) -> None:
+    make_link(directory.path / "link", tmp_path_factory.mktemp("elsewhere"))
+    text = f"{directory.path / 'link'} is a link; expected a folder for datasets: use another name"
+    assert refused(directory, "link/cells") == text
+
+
+def test_a_folder_that_runs_cannot_be_in(directory: DataDirectory) -> None:
+    top = directory.path
+    for name in ("run", "half", "run.n5", "run.n5.view", "run.pyramid", "alone.wkw", "alone.wkw.view", "foreign.zarr"):
+        (top / name).mkdir()
+    (top / "run" / "NDTiff.index").touch()
+    (top / "half" / "acqstream.journal").touch()
+    (top / "foreign.zarr" / "zarr.json").write_text("{}")
+    (top / "file").write_text("")
+    before = sorted(top.rglob("*"))
+    for name in ("run", "half", "run.n5", "RUN", "run.pyramid", "alone.wkw", "foreign.zarr"):
+        assert "is a dataset, a part of one, or a container of another format" in refused(directory, f"{name}/cells")
+    assert "file is a file; expected a folder for datasets" in refused(directory, "file/cells")
+    assert sorted(top.rglob("*")) == before, "nothing was made or removed"
+
+
+def test_datasets_in_folders_are_found_but_not_in_runs_mirrors_and_links(
+    directory: DataDirectory, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    top, elsewhere = directory.path, tmp_path_factory.mktemp("elsewhere")
+    datasets = ["flat", "anna/day/cells", "anna/more", "a/b/c/d/e/f", "half"]
+    for name in (*datasets, "flat/inside", "flat.n5/inside", "foreign/inside", "anna/.stage/cells", "a/b/c/d/e/g/h"):
+        (top / name).mkdir(parents=True)
+        (top / name / "NDTiff.index").touch()
+    (top / "half" / "NDTiff.index").rename(top / "half" / "acqstream.journal")
+    (top / "flat.n5.view").mkdir()
+    (top / "foreign" / "attributes.json").write_text("{}")
+    (elsewhere / "cells").mkdir()
+    (elsewhere / "cells" / "NDTiff.index").touch()
+    make_link(top / "anna" / "link", elsewhere)
+    found = [directory.name_of(path) for path in directory.folders()]
+    assert sorted({*datasets} - {*found}) == []
+    assert not [name for name in found if "inside" in name or name.endswith("h") or "link" in name]
+    assert "anna/.stage/cells" not in found
 
 
 def test_names_are_compared_without_regard_to_case(directory: DataDirectory) -> None:
@@ -159,6 +261,7 @@ def test_a_link_to_a_folder_is_not_removed(
 def test_a_dangling_link_takes_a_name_and_is_no_dataset(directory: DataDirectory, tmp_path: Path) -> None:
     make_link(directory.path / "link", tmp_path / "nowhere")
     (directory.path / "folder").mkdir()
+    (directory.path / "folder" / "NDTiff.index").touch()
     make_link(directory.path / "other", directory.path / "folder")
     with pytest.raises(DatasetExists):
         directory.choose("link", number_if_taken=False, in_use=set())
@@ -194,8 +297,9 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_a_junction_is_no_dataset(directory: DataDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python reports it as a folder; where it leads, another daemon may record."""
     (directory.path / "cells").mkdir()
+    (directory.path / "cells" / "NDTiff.index").touch()
     assert [folder.name for folder in directory.folders()] == ["cells"]
-    monkeypatch.setattr(data_directory, "is_junction", lambda status: True)
+    monkeypatch.setattr(folder_tree, "is_junction", lambda status: True)
     assert list(directory.folders()) == []
 
 

@@ -135,7 +135,9 @@ def test_names_that_differ_in_case_or_form_are_one(daemon: DaemonProcess) -> Non
     assert Path(run.path).name == f"{NAME}_1"
 
 
-@pytest.mark.parametrize("name", ["a\u202eb", "a/b", "NUL.txt", " a", "a.", "a\u00a0b", "細" * 61])
+@pytest.mark.parametrize(
+    "name", ["a\u202eb", "a/../b", "a/NUL/b", "a\\b", "NUL.txt", " a", "a.", "a\u00a0b", "細" * 61]
+)
 def test_a_name_that_some_system_cannot_have_is_refused(daemon: DaemonProcess, name: str) -> None:
     with pytest.raises(AcquisitionRefused, match="is not allowed") as caught:
         acqstream.create(name, endpoint=daemon.endpoint)

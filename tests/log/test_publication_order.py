@@ -11,6 +11,7 @@ from acqstream.errors import StorageError
 from acqstream.formats.ndtiff.index_entries import parse_entries
 from acqstream.log import journal
 from acqstream.model.state import AcquisitionState
+from tests.host_system import make_link
 from tests.live.stored import unstalled
 from tests.log.make_frames import (
     LEAST_LIMIT_BYTES,
@@ -76,6 +77,30 @@ def check_forced(calls: list[Call], name: str, offset: int) -> None:
     named = find(find(0, "replace", name), "sync_directory", "cells")
     forced = find(find(named, "pwritev", name, offset), "fdatasync", name)
     find(forced, "pwritev", JOURNAL)
+
+
+@pytest.mark.promise("power-cut")
+def test_the_folders_of_a_name_are_forced_before_a_frame_is_published(tmp_path: Path) -> None:
+    disk = ScriptedDisk()
+    write_log(tmp_path / "anna" / "day" / "cells", frames_of(1), name="anna/day/cells", disk=disk)
+    names = [(call.kind, call.name) for call in disk.of("mkdir", "sync_directory")]
+    made = ["anna", "day", "cells"]
+    assert [name for kind, name in names if kind == "mkdir"] == made
+    for name, above in zip(made, (tmp_path.name, "anna", "day"), strict=True):
+        assert ("sync_directory", above) in names[names.index(("mkdir", name)) :]
+    assert sorted(path.name for path in stack_paths(tmp_path / "anna" / "day" / "cells")) == ["cells_NDTiffStack.tif"]
+    with pytest.raises(StorageError, match="cannot create the dataset's folder"):
+        write_log(tmp_path / "bob" / "cells", frames_of(1), name="cells")
+    assert not (tmp_path / "bob").exists(), "only folders of the name are made: the data directory may be unmounted"
+
+
+@pytest.mark.promise("power-cut")
+def test_a_link_in_the_place_of_a_folder_of_a_name_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    make_link(tmp_path / "anna", tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match="it is a link"):
+        write_log(tmp_path / "anna" / "cells", frames_of(1), name="anna/cells")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 @pytest.mark.promise("failed-sync")

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import unicodedata
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from acqstream.model.units import shell_word
+from acqstream.web.data.dataset_shelf import ServedFolders
 from acqstream.web.page.dataset_list import DatasetCatalog, DatasetPage
 from tests.dataset.made_runs import make_run
+from tests.waiting import until
+from tests.web.web_process import web_thread
 
 
 def test_a_mirror_is_listed_only_if_its_dataset_is_gone(tmp_path: Path) -> None:
@@ -86,3 +93,39 @@ def test_the_line_to_check_a_copy_names_the_copy(tmp_path: Path) -> None:
     (entry,) = listed(DatasetCatalog(), tmp_path).entries
     assert entry.receipt is not None
     assert entry.receipt["verify"] == f"acqstream verify {shell_word(str(tmp_path / 'moved'))}"
+
+
+def test_runs_in_folders_have_their_folders_in_the_name(tmp_path: Path) -> None:
+    for name in ("anna/day/cells", "bob/day/cells"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        make_run(tmp_path / name)
+    make_run(tmp_path / "cells", mirror=False)
+    folders, catalog = ServedFolders(tmp_path).all(), DatasetCatalog()
+    found = {one.name: one.mirrors for one in catalog.page(folders, "", 0, 50).entries}
+    assert found == {
+        "anna/day/cells": ("anna/day/cells.n5",),
+        "bob/day/cells": ("bob/day/cells.n5",),
+        "cells": (),
+    }
+    assert [one.name for one in catalog.page(folders, "CELLS ann", 0, 50).entries] == ["anna/day/cells"]
+    shutil.rmtree(tmp_path / "anna/day/cells")
+    folders = ServedFolders(tmp_path).all()
+    names = [one.name for one in catalog.page(folders, "day", 0, 50).entries]
+    assert sorted(names) == ["anna/day/cells.n5", "bob/day/cells"]
+
+
+def test_the_first_look_is_taken_before_anybody_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data" / "anna").mkdir(parents=True)
+    make_run(tmp_path / "data" / "anna" / "cells")
+    page, found = DatasetCatalog.page, []
+
+    def spied(*arguments: Any) -> DatasetPage:
+        found.append(page(*arguments))
+        return found[-1]
+
+    monkeypatch.setattr(DatasetCatalog, "page", spied)
+    with web_thread(tmp_path / "data", endpoint="tcp://127.0.0.1:9") as site:
+        until(lambda: found, "the list was made")
+        assert [one.name for one in found[0].entries] == ["anna/cells"]
+        make_run(tmp_path / "data" / "bob")
+        assert json.loads(site.ask("/api/datasets").body)["total"] == 2, "it is no older than its request"

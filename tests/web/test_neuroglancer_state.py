@@ -71,8 +71,10 @@ def test_a_token_stays_in_the_addresses(data):
         assert state["layers"][0]["source"].startswith(f"{site.url}/t/{token}/data/cells@")
 
 
-def test_a_follower_learns_from_the_server_whether_a_source_is_loaded(data):
-    name, token = "a b@c#ü", "a-token-of-some-length"
+@pytest.mark.parametrize("name", ["a b@c#ü", "anna/day 1/c"])
+def test_a_follower_learns_from_the_server_whether_a_source_is_loaded(data, name):
+    token = "a-token-of-some-length"
+    (data / name).parent.mkdir(parents=True, exist_ok=True)
     (data / "cells").rename(data / name)
     with web_thread(data, token=token) as site:
         url = f"{site.url}/t/{token}/view/{quote(name, safe='')}/state.json"

@@ -298,6 +298,8 @@ def test_requests_are_counted_by_layout(site: Site) -> None:
         ("/metrics", "metrics"),
         ("/data/a/ome.zarr/zarr.json", "ome.zarr"),
         ("/data/a@g=3/v2.ome.zarr/0/0", "v2.ome.zarr"),
+        ("/data/anna/day/a@g=3/n5/s0/0/0", "n5"),
+        ("/data/1/2/3/4/5/a/n5", "n5"),
         ("/data/a.n5/s0/0/0", "files"),
         ("/data", "files"),
         ("/data/a/whatever", "files"),

@@ -15,6 +15,7 @@ from acqstream.web.page.page_texts import (
     clock_text,
     ended_texts,
     mirror_texts,
+    name_below,
     page_texts,
     receipt_texts,
     run_texts,
@@ -161,3 +162,19 @@ def test_times() -> None:
 def test_an_idle_daemon() -> None:
     texts = page_texts(replace(view_of(), running=()), "scope", NOW)
     assert (texts["is_idle"], texts["title"], texts["data"]) == (True, "idle · scope", "/data")
+
+
+@pytest.mark.parametrize(
+    ("data", "path", "name", "found"),
+    [
+        ("/data", "/data/cells", "cells", "cells"),
+        ("/data/", "/data/anna/2026-11-29/embryo", "anna/2026-11-29/embryo", "anna/2026-11-29/embryo"),
+        ("/data", "/data/moved/embryo", "anna/2026-11-29/embryo", "moved/embryo"),
+        ("C:\\data", "C:\\data\\anna\\embryo", "anna/embryo", "anna/embryo"),
+        ("", "/data/anna/embryo", "anna/embryo", "anna/embryo"),
+        ("/data", "/elsewhere/cells", "cells", "cells"),
+        ("/dat", "/data/cells", "cells", "cells"),
+    ],
+)
+def test_the_folder_of_a_run_is_its_name_below_the_data_directory(data: str, path: str, name: str, found: str) -> None:
+    assert name_below(data, path, name) == found

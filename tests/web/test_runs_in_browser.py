@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,9 +13,10 @@ import pytest
 from PIL import Image
 
 import acqstream
+from acqstream.model.units import size_text
 from tests.live.daemon_process import DaemonProcess
 from tests.log.make_frames import frame_of, write_log
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 from tests.web.browser import BrowserPage, needs_browser
 from tests.web.test_page_in_browser import frame_of_squares, shown_number
 from tests.web.web_process import Site, web_process, web_thread
@@ -269,3 +272,34 @@ def test_night_without_a_place_to_remember_it(site: Site, tmp_path: Path) -> Non
         page.press("b")
         assert page.value("document.getElementById('brightness').value") == "70"
         assert page.errors == []
+
+
+def test_a_run_in_folders_is_shown_with_its_size_and_listed_by_folder(daemon: DaemonProcess, page: BrowserPage) -> None:
+    name = "anna/2026-11-29/embryo"
+    with acqstream.create(name, endpoint=daemon.endpoint, mirrors=["n5"]) as run:
+        run.put(frame_of_squares(33), time=0)
+        until(lambda: shown_number(page) == 33, "its picture is found by the whole name")
+        assert page.text("#live-name") == name
+        run.note("drug added")
+        until(lambda: "drug added" in page.text("#runs"), "its notes too")
+        entry = "#dataset-list [data-size-of]"
+        until(lambda: page.value(f"Boolean(document.querySelector('{entry}'))"), "it is listed")
+        size = size_text(frame_of_squares(33).nbytes)
+        until(lambda: page.text(entry).startswith(f"{size} ·"), "with its size so far")
+        assert page.text("#dataset-list h3") == "anna / 2026-11-29"
+    run.wait_for_mirrors(HANG_S)
+    until(lambda: "1 frame stored" in page.text("#dataset-list"), "the receipt is listed")
+    until(lambda: page.text(entry) == "", "the size is that of the receipt")
+    assert "mirrors: n5" in page.text("#dataset-list")
+    assert page.text("#dataset-list h4") == name
+    page.value("document.querySelectorAll('#dataset-list details').forEach((one) => (one.open = true))")
+    lines = "[...document.querySelectorAll('#dataset-list code')].map((one) => one.textContent)"
+    until(lambda: sum("acqstream.open" in one for one in page.value(lines)) == 2, "run and mirror have lines")
+    (address,) = [line.split('"')[1] for line in page.value(lines) if line.startswith("import zarr")]
+    for url in (address, address.replace("/embryo/ome.zarr", "/embryo.n5")):  # what is pasted works
+        with urllib.request.urlopen(f"{url}/{'zarr.json' if url == address else 'attributes.json'}") as answer:
+            assert json.load(answer)
+    link = page.value("document.querySelector('#dataset-list a[href]').getAttribute('href')")
+    assert link == "/view/anna%2F2026-11-29%2Fembryo"
+    with urllib.request.urlopen(f"{address.partition('/data/')[0]}{link}/state.json") as answer:
+        assert "/data/anna/2026-11-29/embryo@" in json.load(answer)["layers"][0]["source"]

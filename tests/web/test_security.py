@@ -161,6 +161,55 @@ def test_nothing_outside_of_a_container(site, data, path):
     assert reply.headers["cache-control"] == "no-store"
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links need a right there")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/data/anna/day/cells.n5/../../../../secret",
+        "/data/anna/../cells.n5/attributes.json",
+        "/data/anna/day/%2e%2e/day/cells.n5/attributes.json",
+        "/data/anna/./day/cells.n5/attributes.json",
+        "/data/anna//day/cells.n5/attributes.json",
+        "/data/anna%2fday%2fcells.n5/attributes.json",
+        "/data/anna%2Fday/cells.n5/attributes.json",
+        "/data/anna%252fday%252fcells.n5/attributes.json",
+        "/data/anna%5cday%5ccells.n5/attributes.json",
+        "/data/anna",
+        "/data/anna/",
+        "/data/anna/day",
+        "/data/anna/day/secret",
+        "/data/ANNA/day/cells.n5/attributes.json",
+        "/data/anna/.hidden/cells.n5/attributes.json",
+        "/data/.hidden/day/cells.n5/attributes.json",
+        "/data/anna/out/private.n5/attributes.json",
+        "/data/anna/out.n5/attributes.json",
+        "/data/anna/up/cells.n5/attributes.json",
+        "/data/anna/circle/attributes.json",
+        "/data/anna/day/cells.n5@g=1/../attributes.json",
+        "/api/datasets/anna",
+        "/api/datasets/anna%2f..%2fcells.n5",
+        "/api/datasets/anna%2fday%2f..%2f..%2f..%2fprivate.n5",
+        "/api/datasets/anna%2fout.n5",
+        "/api/datasets/anna%2fout%2fprivate.n5/preview.jpg",
+        "/api/datasets/anna%2f.hidden%2fcells.n5",
+        "/api/datasets/%2fanna%2fday%2fcells.n5",
+        "/view/anna%2fout.n5/state.json",
+        "/view/anna%2f..%2fanna%2fday%2fcells.n5",
+    ],
+)
+def test_nothing_but_the_datasets_in_a_folder(site, data, path):
+    outside = data.parent / "private"
+    for place in (data / "anna/day", data / "anna/.hidden", data / ".hidden/day", outside / "private.n5"):
+        shutil.copytree(data / "cells.n5", place / "cells.n5")
+    shutil.copytree(data / "cells.n5", outside / "private.n5", dirs_exist_ok=True)
+    (data / "anna" / "day" / "secret").write_text("secret")
+    for name, target in (("out", outside), ("out.n5", outside / "private.n5"), ("up", data), ("circle", "circle")):
+        (data / "anna" / name).symlink_to(target)
+    assert site.ask("/data/anna/day/cells.n5/attributes.json").body == DOCUMENT
+    reply = site.ask(path)
+    assert (reply.status, b"secret" in reply.body, DOCUMENT in reply.body) == (404, False, False)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such names")
 def test_folders_of_a_container_are_listed(site, data):
     (data / "cells.n5" / "<b>&").write_bytes(b"")

@@ -56,6 +56,11 @@ MAX_RECORD_BYTES = 2**16
 _MAX_KEY_CHARACTERS = 100
 NOTES_NAME = "acqstream.notes.jsonl"
 VIEW_SUFFIX = ".view"  # of the folder beside a mirror
+_ZARR_DOCUMENTS = ("zarr.json", ".zarray", ".zgroup", ".zattrs")
+_SERVER_DOCUMENTS = (".domain.json", ".dataset.json")  # of HSDS
+_DOCUMENTS = frozenset(  # of containers, but those of ours, which begin with "acqstream"
+    {*_ZARR_DOCUMENTS, *_SERVER_DOCUMENTS, "attributes.json", "info", "header.wkw", "datasource-properties.json"}
+)
 _LISTING_SUFFIX, _LISTED_SUFFIX = ".xml", ".n5"  # of a file beside a mirror, and of that mirror
 
 
@@ -127,6 +132,23 @@ def run_of_part(folder: Path, name: str, names: Collection[str]) -> str:
         if is_part or os.path.isfile(record_path(folder / run, rest[:_MAX_KEY_CHARACTERS])):
             return run
     return ""
+
+
+def holds_runs(folder: str | os.PathLike[str], name: str, names: Collection[str]) -> bool:
+    """True for a folder of a user or a day: it may hold runs, since it is no run, no part of one, and no container.
+
+    names: all names in `folder`. Looks at names only. False for hidden folders, and where the names cannot be read.
+    """
+    path = f"{os.fspath(folder)}/{name}"
+    if name.startswith(".") or name.endswith(VIEW_SUFFIX) or f"{name}{VIEW_SUFFIX}" in names:
+        return False
+    if is_run(path) or run_of_part(Path(folder), name, names):
+        return False
+    try:
+        with os.scandir(path) as found:
+            return not any(one.name.startswith("acqstream") or one.name in _DOCUMENTS for one in found)
+    except OSError:  # a file, another user's folder, or removed meanwhile
+        return False
 
 
 def mirror_parts(name: str, names: Collection[str]) -> Iterator[str]:

@@ -133,9 +133,10 @@ class Pages:
 class NDTiffLayout:
     """Places frames in the stack files of one NDTiff dataset and makes the bytes around their pixels. Pure: no I/O.
 
-    prefix is the start of all stack file names; one that is not ASCII is left out, because Java readers take the names
-    in their platform's charset. The summary's pixel size sets the TIFF resolution, default 1 um. overlap is (y, x) in
-    pixels for the full resolution of a tiled dataset, None for a flat one. stack_limit_bytes is lowered in tests only.
+    prefix is the start of all stack file names, without folders; one that is not ASCII is left out, because Java
+    readers take the names in their platform's charset. The summary's pixel size sets the TIFF resolution, default 1 um.
+    overlap is (y, x) in pixels for the full resolution of a tiled dataset, None for a flat one. stack_limit_bytes is
+    lowered in tests only.
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class NDTiffLayout:
         overlap: tuple[int, int] | None = None,
         stack_limit_bytes: int = STACK_LIMIT_BYTES,
     ) -> None:
+        prefix = prefix.rpartition("/")[2]
         self._prefix = prefix if prefix.isascii() else ""
         self._summary = summary
         self._overlap = overlap

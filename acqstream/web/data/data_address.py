@@ -3,6 +3,8 @@
     /data/NAME[@OPTIONS]/LAYOUT/KEY      a virtual dataset of the frames of NAME
     /data/NAME/KEY                       a file of a container in the data directory
 
+NAME may have folders: /data/anna/2026-11-29/embryo@g=12/ome.zarr/0/c/0.
+
 OPTIONS are `key=value` with commas. They are in the path, because viewers drop query strings. A part of a path is
 decoded once, after splitting, so an encoded slash cannot make up another path.
 """
@@ -10,7 +12,7 @@ decoded once, after splitting, so an encoded slash cannot make up another path.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from urllib.parse import quote, unquote
@@ -79,8 +81,14 @@ def path_parts(raw_path: str) -> tuple[str, ...]:
     return tuple(parts)
 
 
+def source_of(parts: Sequence[str]) -> str:
+    """The name and options in an address; "" without options."""
+    end = next((number for number, part in enumerate(parts, 1) if "@" in part), 0)
+    return "/".join(parts[:end])
+
+
 def name_and_options(part: str) -> tuple[str, str]:
-    """The name and the text of the options in the first part of an address; "" without options."""
+    """The name and the text of the options in the last part of a name; "" without options."""
     name, _, options = part.rpartition("@")
     return (name, options) if name else (part, "")
 
@@ -109,7 +117,7 @@ def parse_options(text: str) -> DataOptions:
 def data_path(name: str, layout: str, options: DataOptions | None = None) -> str:
     """The path of a virtual dataset, with "/" at its end."""
     text = (options or DataOptions()).text()
-    part = quote(name, safe="") + (f"@{quote(text, safe='=,')}" if text else "")
+    part = quote(name) + (f"@{quote(text, safe='=,')}" if text else "")
     return f"{PREFIX}{part}/{layout}/"
 
 

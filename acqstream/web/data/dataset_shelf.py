@@ -12,14 +12,18 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from acqstream.errors import AcqStreamError, DatasetError, StorageError
 from acqstream.formats.ndtiff import NDTiffFormat
-from acqstream.formats.registry import find_format
+from acqstream.formats.ndtiff.folders import holds_runs
+from acqstream.formats.registry import chunk_formats, find_format
+from acqstream.model.dataset_name import MAX_FOLDERS
+from acqstream.storage.files.folder_tree import is_link
+from acqstream.storage.stores.data_path import data_path_of
 from acqstream.web.data.virtual_dataset import ServedDataset
 
 logger = logging.getLogger("acqstream.web")
@@ -28,41 +32,88 @@ LISTED_S = 0.5  # a listing is used again for so long
 SETTLED_NS = 2_500_000_000  # a directory that changed later may change again without another time of change
 KIND_S = 2.0  # likewise what a folder holds
 MAX_KINDS = 10_000
+MAX_BRANCHES = 2_000  # folders that are looked into for datasets
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """What lies in a folder. changed_ns: its time before it was listed, 0: it is listed again, as links may lead on.
+
+    served: folders by name in the data directory; inodes: of them, by their own names. below: folders that may hold
+    datasets, by their own names. names: all in it.
+    """
+
+    changed_ns: int
+    served: Mapping[str, Path]
+    inodes: Mapping[str, int]
+    below: Sequence[str]
+    names: Collection[str]
 
 
 class ServedFolders:
-    """Folders directly below `data` by name, but hidden ones and links that lead out of it. Thread safe.
+    """Folders of datasets below `data` by name, such as "anna/2026-11-29/embryo". Thread safe.
 
-    A name that is not UTF-8 has no address, so its folder is left out.
+    Left out are hidden ones, links that lead out of `data`, and folders that hold other folders. Without an address is
+    a name that is not UTF-8. Links are not followed to look for datasets in them.
     """
 
     def __init__(self, data: Path) -> None:
         self._data = data
         self._lock = threading.Lock()
         self._listed: dict[str, Path] = {}
+        self._listings: dict[str, _Listing] = {}  # by the name of the folder, with "/" at its end
         self._reported: set[str] = set()  # names without an address
+        self._is_cut = False  # not all folders were looked into
         self._kinds: dict[Path, tuple[bool, float]] = {}  # True for containers of chunk formats, and when looked at
         self._listed_at_s = -LISTED_S
-        self._changed_ns = 0  # when the data directory changed before it was listed; 0: it is listed again
 
-    def all(self) -> Mapping[str, Path]:
-        """All folders by name. Raises StorageError."""
+    def all(self, *, is_ahead: bool = False) -> Mapping[str, Path]:
+        """All folders by name. is_ahead: nobody asks yet, so the next call looks for changes. Raises StorageError."""
         with self._lock:
             if time.monotonic() - self._listed_at_s >= LISTED_S:
-                changed_ns = self._settled_ns()
-                if not changed_ns or changed_ns != self._changed_ns:
-                    self._listed, has_links = self._list()
-                    self._changed_ns = 0 if has_links else changed_ns  # where a link leads may change elsewhere
-                self._listed_at_s = time.monotonic()
+                before, self._listings = self._listings, {}
+                try:
+                    self._walk("", (), before)
+                except OSError as error:
+                    raise StorageError.wrap(error, str(self._data), "list the data directory") from error
+                if self._listings != before:
+                    self._listed = {}
+                    for listing in self._listings.values():
+                        self._listed.update(listing.served)
+                self._listed_at_s = -LISTED_S if is_ahead else time.monotonic()
             return self._listed
 
-    def _settled_ns(self) -> int:
-        """When an entry of the directory came or went last; 0 if that was just now, or cannot be told."""
-        try:
-            changed_ns = os.stat(self._data).st_mtime_ns
-        except OSError:
-            return 0
-        return changed_ns if time.time_ns() - changed_ns > SETTLED_NS else 0
+    def _walk(self, prefix: str, neighbours: Collection[str], before: Mapping[str, _Listing]) -> None:
+        """List a folder that may hold datasets, and those in it. Raises OSError.
+
+        neighbours: names beside it. before: the listings of an earlier walk, which are good if no name came or went.
+        """
+        folder = f"{self._data}/{prefix}".rstrip("/")
+        known, changed_ns = before.get(prefix), _settled_ns(folder)
+        if known is None or not changed_ns or known.changed_ns != changed_ns:
+            if prefix and not self._is_branch(prefix, neighbours):
+                known = _Listing(changed_ns, {prefix[:-1]: Path(folder)}, {}, (), ())
+            else:
+                known = self._list(folder, prefix, changed_ns, known)
+        self._listings[prefix] = known
+        for name in known.below:
+            with contextlib.suppress(OSError):  # another user's, or removed meanwhile
+                self._walk(f"{prefix}{name}/", known.names, before)
+
+    def _is_branch(self, prefix: str, neighbours: Collection[str]) -> bool:
+        """Return True if datasets may lie in a folder: those in it are looked at. Raises OSError."""
+        above, _, name = prefix[:-1].rpartition("/")
+        with os.scandir(f"{self._data}/{prefix}") as found:
+            has_folder = any(one.is_dir(follow_symlinks=False) and not one.name.startswith(".") for one in found)
+        if not has_folder or prefix.count("/") > MAX_FOLDERS or not holds_runs(self._data / above, name, neighbours):
+            return False
+        if _is_container(self._data / prefix):
+            return False
+        if len(self._listings) >= MAX_BRANCHES and not self._is_cut:
+            text = "not served: datasets in further folders of %s, which has more than %d without a dataset"
+            logger.warning(text, self._data, MAX_BRANCHES)
+            self._is_cut = True
+        return len(self._listings) < MAX_BRANCHES
 
     def find(self, name: str) -> Path | None:
         """The folder with exactly this name; None if there is none."""
@@ -85,28 +136,50 @@ class ServedFolders:
             self._kinds[folder] = found, now_s
         return found
 
-    def _list(self) -> tuple[dict[str, Path], bool]:
-        """Folders by name, and whether links are among the entries."""
+    def _list(self, folder: str, prefix: str, changed_ns: int, known: _Listing | None) -> _Listing:
+        """known: an earlier listing of this folder. Raises OSError."""
         top = os.path.realpath(self._data)
-        found, has_links, nameless = {}, False, set()
-        try:
-            with os.scandir(self._data) as entries:
-                for entry in sorted(entries, key=lambda one: one.name):
-                    if entry.name.startswith("."):
-                        continue
-                    if not _is_utf8(entry.name):
-                        nameless.add(entry.name)
-                        continue
-                    has_links |= entry.is_symlink()
-                    if _is_folder(entry) and not (entry.is_symlink() and _is_outside(entry.path, top)):
-                        found[entry.name] = Path(entry.path)
-        except OSError as error:
-            raise StorageError.wrap(error, str(self._data), "list the data directory") from error
+        served: dict[str, Path] = {}
+        inodes, below, nameless = {}, [], set()
+        with os.scandir(folder) as found:
+            entries = sorted((one for one in found if not one.name.startswith(".")), key=lambda one: one.name)
+        names = {one.name for one in entries}
+        for entry in entries:
+            name, is_symlink = entry.name, entry.is_symlink()
+            if not _is_utf8(name):
+                nameless.add(name)
+                continue
+            if is_symlink:
+                changed_ns = 0  # where a link leads may change elsewhere
+            if not _is_folder(entry) or (is_symlink and _is_outside(entry.path, top)):
+                continue
+            is_known = known is not None and known.inodes.get(name) == entry.inode()
+            if not is_known and holds_runs(folder, name, names) and not is_link(entry.path):
+                below.append(name)
+                continue
+            served[prefix + name], inodes[name] = Path(entry.path), entry.inode()
         if new := nameless - self._reported:
             text = "not served, since their names are not UTF-8: %d folders or files in %s, such as %r; rename them"
-            logger.warning(text, len(nameless), self._data, min(new))
-        self._reported = nameless
-        return found, has_links
+            logger.warning(text, len(nameless), folder, min(new))
+        self._reported |= nameless
+        return _Listing(changed_ns, served, inodes, below, names)
+
+
+def _settled_ns(folder: str) -> int:
+    """When an entry of a folder came or went last; 0 if that was just now, or cannot be told."""
+    try:
+        changed_ns = os.stat(folder).st_mtime_ns
+    except OSError:
+        return 0
+    return changed_ns if time.time_ns() - changed_ns > SETTLED_NS else 0
+
+
+def _is_container(folder: Path) -> bool:
+    """Return True also for what no name in the folder shows, as the bucket of a server."""
+    try:
+        return any(candidate.detect(data_path_of(folder)) for candidate in chunk_formats())
+    except (DatasetError, StorageError):
+        return False
 
 
 def _is_utf8(name: str) -> bool:

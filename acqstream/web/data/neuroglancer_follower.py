@@ -138,7 +138,8 @@ class Follower:
         """
         base, _, name = self._url.removesuffix("/state.json").rpartition("/view/")
         source: str = state["layers"][0]["source"]  # all layers have one
-        address = source.removeprefix(f"{base}/data/").partition("/")[0]
+        folders, at, last = source.removeprefix(f"{base}/data/").partition("@")  # of the options of an address
+        address = f"{folders}{at}{last.partition('/')[0]}".replace("/", "%2F")
         found = fetch(f"{base}/view/{name}/loaded/{address}")
         loaded: bool | None = False if found is None else found.get("loaded")
         return loaded

@@ -123,9 +123,14 @@ class DatasetCatalog:
         is_same = folders is self._folders or folders.keys() == self._folders.keys()
         if not is_same or now_s - self._timed_at_s >= ALL_TIMES_S:
             parts: dict[str, list[str]] = {}
+            neighbours: dict[str, set[str]] = {}
             for name in folders:
-                if run := run_of_part(folders[name].parent, name, folders.keys()):
-                    parts.setdefault(run, []).append(name)
+                above, _, own = name.rpartition("/")
+                neighbours.setdefault(above, set()).add(own)
+            for name in folders:
+                above, slash, own = name.rpartition("/")
+                if run := run_of_part(folders[name].parent, own, neighbours[above]):
+                    parts.setdefault(f"{above}{slash}{run}", []).append(name)
             hidden = {one for names in parts.values() for one in names}
             self._parts, self._timed_at_s = parts, now_s
             self._folded = {name: name_key(name) for name in folders}
@@ -169,7 +174,7 @@ def _with_times(folders: Iterable[tuple[str, Path]]) -> list[tuple[float, str]]:
     """The time of the last change of each folder that is not one of notes. A folder that vanishes is left out."""
     times = []
     for name, path in folders:
-        if name.endswith(VIEW_SUFFIX) or name.startswith("."):
+        if name.endswith(VIEW_SUFFIX) or name.rpartition("/")[2].startswith("."):
             continue
         try:
             times.append((os.stat(path).st_mtime, name))
@@ -222,7 +227,11 @@ def viewer_lines(name: str, format_name: str, path: str, base: str, neuroglancer
     else:
         return lines
     is_virtual = format_name == _FRAMES  # its server knows its axes, and follows it while it grows
-    link = f"/view/{quote(name)}" if is_virtual else state_url(neuroglancer, _image_state(name, f"{zarr}/|{kind}:"))
+    link = (
+        f"/view/{quote(name, safe='')}"
+        if is_virtual
+        else state_url(neuroglancer, _image_state(name, f"{zarr}/|{kind}:"))
+    )
     lines.insert(0, {"label": "Neuroglancer", "href": link})
     if kind == "zarr3":
         lines += [

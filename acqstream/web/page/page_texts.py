@@ -30,7 +30,8 @@ def page_texts(view: DaemonView, host: str, now: datetime, silence_s: float | No
     silence_s: since the last answer of the daemon; None: it has not answered yet.
     """
     is_away = view.status is None or (silence_s or 0.0) >= DAEMON_SILENT_S
-    runs = [run_texts(one, now, not is_away) for one in view.running]
+    data = view.status.data if view.status is not None else ""
+    runs = [run_texts(one, now, not is_away, data) for one in view.running]
     trouble = [_silence_alarm(view, silence_s)] if is_away else [*daemon_trouble(view)]
     trouble += [Alarm(one["alarm_level"], one["alarm"], one["alarm_do"]) for one in runs if one["alarm"]]
     trouble.sort(key=lambda one: one.level != BAD)  # the worst first
@@ -47,7 +48,7 @@ def page_texts(view: DaemonView, host: str, now: datetime, silence_s: float | No
         "is_recording": bool(recording) and not is_away,
         **_daemon_texts(view.status),
         "runs": runs,
-        "ended": [ended_texts(one) for one in reversed(view.ended)],
+        "ended": [ended_texts(one, data) for one in reversed(view.ended)],
         "is_idle": not runs,
     }
 
@@ -63,8 +64,17 @@ def daemon_trouble(view: DaemonView) -> Iterator[Alarm]:
         yield Alarm(BAD, f"the disk is full: {left} left", action)
 
 
-def run_texts(run: AcquisitionStatus, now: datetime, is_known: bool) -> dict[str, Any]:
+def name_below(data: str, path: str, name: str) -> str:
+    """The name of a folder below the data directory, as addresses have it; of a run that began as `name`."""
+    parts, top = (text.replace("\\", "/").rstrip("/").split("/") for text in (path, data))
+    is_below = bool(data) and parts[: len(top)] == top
+    return "/".join(parts[len(top) if is_below else -1 - name.count("/") :])
+
+
+def run_texts(run: AcquisitionStatus, now: datetime, is_known: bool, data: str = "") -> dict[str, Any]:
     """Texts of a running acquisition. is_known: the daemon answers, so that the numbers are those of now.
+
+    data: the data directory, "" if it is not known.
 
     sentence has the end in the zone of `now`; a script makes it of the three parts before it, in the reader's own.
     """
@@ -73,7 +83,7 @@ def run_texts(run: AcquisitionStatus, now: datetime, is_known: bool) -> dict[str
     return {
         "id": run.dataset_id,
         "name": run.name,
-        "folder": run.path.replace("\\", "/").rstrip("/").rpartition("/")[2],
+        "folder": name_below(data, run.path, run.name),
         "path": run.path,
         "state": run.state,
         "is_paused": run.state == AcquisitionState.PAUSED,
@@ -83,6 +93,7 @@ def run_texts(run: AcquisitionStatus, now: datetime, is_known: bool) -> dict[str
         "received": f"{run.received:,}",
         "published": f"{run.published:,}",
         "durable": f"{run.durable:,}",
+        "size": size_text(run.payload_bytes),
         "last_safe": f"last safe frame {run.durable - 1:,}" if run.durable else "no frame is safe yet",
         "safe_text": words.safe_text,
         "ends_at": "" if end is None else end.astimezone(UTC).isoformat(timespec="seconds"),
@@ -123,14 +134,14 @@ def mirror_texts(name: str, view: ViewStatus, published: int) -> dict[str, Any]:
     }
 
 
-def ended_texts(run: EndedRun) -> dict[str, Any]:
+def ended_texts(run: EndedRun, data: str = "") -> dict[str, Any]:
     """Texts of a run that has ended."""
     receipt = run.receipt
     texts = receipt_texts(receipt, run.last.path) if receipt is not None else _no_receipt()
     return {
         "id": run.last.dataset_id,
         "name": run.last.name,
-        "folder": run.last.path.replace("\\", "/").rstrip("/").rpartition("/")[2],
+        "folder": name_below(data, run.last.path, run.last.name),
         **texts,
     }
 

@@ -103,3 +103,28 @@ def test_overlaps_that_are_none() -> None:
     assert overlap_in({"GridPixelOverlapX": 3}) == (0, 3)
     assert overlap_in({**tiled, "GridPixelOverlapX": "3", "GridPixelOverlapY": 1}) == (1, 0)
     assert overlap_in({"TiledImageStorage": False, "GridPixelOverlapX": 3}) is None
+
+
+FORMATS = Path(__file__).parents[2] / "golden"
+CONTAINERS = [
+    path
+    for kind in ("n5", "ome_zarr", "precomputed", "wkw", "mirrors/data")
+    for path in sorted((FORMATS / kind).iterdir())
+    if path.is_dir() and path.name != "corrupt"
+]
+
+
+@pytest.mark.parametrize("path", CONTAINERS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_no_container_is_a_folder_for_runs(path: Path) -> None:
+    names = {one.name for one in path.parent.iterdir()}
+    subfolders = [one for one in path.iterdir() if one.is_dir()]
+    assert not folders.holds_runs(path.parent, path.name, names) or not subfolders
+
+
+def test_a_folder_for_runs_is_one(tmp_path: Path) -> None:
+    (tmp_path / "anna.2026").mkdir()
+    (tmp_path / "anna.2026" / "notes.txt").touch()
+    add_dataset(tmp_path / "anna")
+    names = {"anna", "anna.2026"}
+    assert folders.holds_runs(tmp_path, "anna.2026", names), "of a name that a part could have, and is none"
+    assert not folders.holds_runs(tmp_path, "anna", names)

@@ -14,7 +14,7 @@ export class DatasetList {
     this.newest = ""; // name of the dataset that changed last
     this.offsets = [0]; // of this page and those before
     this.next = null;
-    this.searched = "";
+    this.runs = [];
     $("search").addEventListener("input", () => {
       clearTimeout(this.timer);
       this.timer = setTimeout(() => this.turn([0]), TYPING_MS);
@@ -44,7 +44,17 @@ export class DatasetList {
     setText($("dataset-count"), `${total.toLocaleString()} ${total === 1 ? "dataset" : "datasets"}${search ? ` with "${search}"` : ""}`);
     $("newer").hidden = this.offsets.length < 2;
     $("older").hidden = next === null;
+    this.showSizes();
     this.shown = content; // last: what could not be shown is tried again
+  }
+
+  // runs: those that record now.
+  showSizes(runs = this.runs) {
+    this.runs = runs;
+    for (const one of this.list.querySelectorAll("[data-size-of]")) {
+      const run = runs.find(({ folder }) => folder === one.dataset.sizeOf);
+      setText(one, run ? `${run.size} · ` : "");
+    }
   }
 
   group(title, members, open) {
@@ -63,9 +73,10 @@ export class DatasetList {
     verdict.dataset.is = receipt ? String(receipt.is_good) : "unknown";
     const facts = receipt ? [receipt.stored, receipt.size, ...receipt.gaps.map((gap) => gap.text)] : [];
     const mirrors = dataset.mirrors.map((name) => name.slice(dataset.name.length + 1)).join(", ");
+    const size = element("span", { "data-size-of": dataset.name }); // while it is recorded
     const quiet = [...facts, timeText(dataset.changed_s), mirrors && `mirrors: ${mirrors}`].filter(Boolean).join(" · ");
     const more = [dataset.name, ...dataset.mirrors].map((one) => this.details(one, dataset, open));
-    return element("li", {}, look, element("div", {}, element("h4", {}, dataset.name), verdict, element("p", { class: "quiet" }, quiet), ...more));
+    return element("li", {}, look, element("div", {}, element("h4", {}, dataset.name), verdict, element("p", { class: "quiet" }, size, quiet), ...more));
   }
 
   // Ways to open a dataset, or a mirror of it; asked for when they are wanted.
@@ -87,12 +98,13 @@ export class DatasetList {
   }
 }
 
-// By the day of the last change.
+// By folder; those in none by the day of the last change.
 function grouped(datasets) {
   const groups = new Map();
   for (const one of datasets) {
-    const day = timeText(one.changed_s, "day");
-    groups.set(day, [...(groups.get(day) ?? []), one]);
+    const folder = one.name.slice(0, Math.max(0, one.name.lastIndexOf("/")));
+    const title = folder.replaceAll("/", " / ") || timeText(one.changed_s, "day");
+    groups.set(title, [...(groups.get(title) ?? []), one]);
   }
   return groups;
 }

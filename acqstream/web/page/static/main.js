@@ -31,6 +31,7 @@ function showTexts(texts) {
   if (!live.name && !texts.runs.length) live.show(texts.ended[0]?.folder ?? datasets.newest, true);
   showReceipt();
   strip.follow(texts);
+  datasets.showSizes(texts.runs);
   const now = [...texts.runs, ...texts.ended].map((run) => run.id + (run.status ?? "")).join();
   if (now !== runs) slowUpdate(); // a run began or ended
   runs = now;
