@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import DatasetError
-from acqstream.formats.chunk_format import ChunkArrayReader, ChunkFormat, ChunkWriter
-from acqstream.formats.chunk_layout import Plan
+from acqstream.formats.chunk_format import ChunkFormat
+from acqstream.formats.chunk_reader import ChunkReader
 from acqstream.mirrors.assembly import Assembly, SavedMirror
 from acqstream.mirrors.mirror_container import (
     MirrorNote,
@@ -33,6 +33,7 @@ from acqstream.mirrors.mirror_container import (
     write_note,
 )
 from acqstream.mirrors.mirror_plan import Budget, ChunkPlan, options_of, plan_spec_chunks
+from acqstream.mirrors.publisher import Publisher
 from acqstream.mirrors.slab import SlabBuffers
 from acqstream.mirrors.slab_grid import empty_levels
 from acqstream.mirrors.slab_tasks import Workers
@@ -51,7 +52,7 @@ class ArrayPlanes:
     its neighbours lie in them. Used by one thread.
     """
 
-    def __init__(self, reader: ChunkArrayReader, spec: ArraySpec, max_bytes: int) -> None:
+    def __init__(self, reader: ChunkReader, spec: ArraySpec, max_bytes: int) -> None:
         stored = reader.spec
         self._reader = reader
         self._outer = [at for at, name in enumerate(stored.axes) if name not in PICTURE_AXES]
@@ -162,10 +163,10 @@ def copy_array(
             chunk_plan = plan_spec_chunks(target, options, array_of_copy(reader.spec), own)
             write_note(LocalDisk(), folder, note)
             planes = ArrayPlanes(reader, chunk_plan.plan.full, int(budget.memory_bytes * _SOURCE_SHARE))
-            announced = _announced(target, chunk_plan.plan)
+            announced = _announced(chunk_plan)
             writer = open_publisher(target, container, chunk_plan.plan, options, LocalDisk(), announced=announced)
             stored = _store(writer, target, chunk_plan, planes, n_threads=own.threads, on_progress=on_progress)
-            unknown = chunk_plan.plan.full.unknown_distances if target.needs_distances(options) else ()
+            unknown = chunk_plan.plan.full.unknown_distances if chunk_plan.layout.needs_distances else ()
             return CopiedArray(container, chunk_plan.plan.levels, stored, _warning(container, unknown))
 
 
@@ -199,14 +200,15 @@ def array_of_copy(stored: ArraySpec) -> ArraySpec:
     return stored.ordered([*stored_axis_order(outer), *(name for name in PICTURE_AXES if name in stored.axes)])
 
 
-def _announced(target: ChunkFormat[Any], plan: Plan) -> Sequence[ArraySpec]:
+def _announced(chunk_plan: ChunkPlan) -> Sequence[ArraySpec]:
     """What readers see of the copy before it is complete: nothing, where a shape may name stored chunks only."""
-    hidden = 0 if target.names_picture else plan.full.axes.index("y")
-    return empty_levels(plan.levels, hidden) if target.announces_indices else plan.levels
+    layout, plan = chunk_plan.layout, chunk_plan.plan
+    hidden = 0 if layout.names_picture else plan.full.axes.index("y")
+    return empty_levels(plan.levels, hidden) if layout.announces_indices else plan.levels
 
 
 def _store(
-    writer: ChunkWriter,
+    writer: Publisher,
     target: ChunkFormat[Any],
     chunk_plan: ChunkPlan,
     planes: ArrayPlanes,
@@ -220,8 +222,8 @@ def _store(
     try:
         buffers = SlabBuffers(
             chunk_plan.grids,
-            target.byte_order,
-            head_bytes=target.head_bytes,
+            chunk_plan.layout.byte_order,
+            head_bytes=chunk_plan.layout.head_bytes,
             full=chunk_plan.full_slabs(n_threads),
         )
         assembly = Assembly(chunk_plan.grids, writer, planes, workers, buffers, slabs=chunk_plan.need.slabs)
@@ -266,7 +268,7 @@ def _is_current(target: ChunkFormat[Any], container: Path, folder: Path, own: Mi
 
 
 @contextmanager
-def _opened(found: ChunkFormat[Any], path: Path) -> Iterator[Sequence[ChunkArrayReader]]:
+def _opened(found: ChunkFormat[Any], path: Path) -> Iterator[Sequence[ChunkReader]]:
     readers = found.open(data_path_of(path))
     try:
         yield readers

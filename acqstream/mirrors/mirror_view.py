@@ -92,7 +92,7 @@ class MirrorView(RangeView):
         plan = self._own.resume(cursor)
         if plan is None:
             return
-        self._options = options_of(self._format, self._own.settings, self._own.path)
+        self._options = options_of(self._format, self._own.settings)
         try:
             mirror = self._begin(plan, self._plan_again(plan, layers_of_slabs(state)), cursor)
         except CorruptDataset as error:

@@ -55,18 +55,19 @@ class MirrorWriter:
         self.fills_shards, self.layers = chunk_plan.fills_shards, chunk_plan.layers
         self._max_bytes = chunk_plan.need.max_bytes
         self._container = container
-        warned_name = container.name if chunk_format.needs_distances(options) else ""
+        layout = chunk_plan.layout
+        warned_name = container.name if layout.needs_distances else ""
         self.frames = LogFrames(source.reader, plan, chunk_plan.plan.full)
         self.frames.place_first(count)
         self.space = MirrorSpace(source.reader, self.frames.places, warned_name, plan.mosaic)
         self.levels = self.space.spaced(chunk_plan.plan.levels)
         full, mosaic = chunk_plan.grids[0], plan.mosaic
-        axis = growing_axis(full) if chunk_format.announces_indices else None
-        if axis is None and mosaic is not None and chunk_format.announces_indices:
-            axis = full.outer[0] if chunk_format.names_picture else full.cut_axes[0]
+        axis = growing_axis(full) if layout.announces_indices else None
+        if axis is None and mosaic is not None and layout.announces_indices:
+            axis = full.outer[0] if layout.names_picture else full.cut_axes[0]
         spaced = chunk_plan.plan.with_levels(self.levels)
         announced = empty_levels(self.levels, axis) if axis is not None else self.levels
-        if not chunk_format.announces_indices:
+        if not layout.announces_indices:
             announced = _unannounced(chunk_format.layout(spaced, options), full.outer)
         disk, name = source.disk, source.dataset.name
         self.space_bound = SpaceBound(disk, str(container.parent), f"mirror {container.name}", budget.keep_free_bytes)
@@ -86,8 +87,8 @@ class MirrorWriter:
             self.workers,
             SlabBuffers(
                 chunk_plan.grids,
-                chunk_format.byte_order,
-                head_bytes=chunk_format.head_bytes,
+                layout.byte_order,
+                head_bytes=layout.head_bytes,
                 full=chunk_plan.full_slabs(budget.threads),
             ),
             slabs=chunk_plan.need.slabs,

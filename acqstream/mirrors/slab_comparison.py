@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import Position
 from acqstream.errors import CorruptDataset
-from acqstream.formats.chunk_format import ChunkArrayReader
+from acqstream.formats.chunk_reader import ChunkReader
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.frames.frame_indices import LogFrames
 from acqstream.grid import kernels
@@ -73,7 +73,7 @@ def _is_equal(items: NDArray[Any], part: NDArray[Any]) -> bool:
 
 
 def compared_rows(
-    reader: NDTiffReader, array: ChunkArrayReader, frames: LogFrames, slabs: Mapping[Position, Mapping[int, int]]
+    reader: NDTiffReader, array: ChunkReader, frames: LogFrames, slabs: Mapping[Position, Mapping[int, int]]
 ) -> Iterator[tuple[int, bool]]:
     """Yield rows of the dataset, and whether the mirror has each. slabs: the rows to compare, by key and plane.
 
@@ -101,7 +101,7 @@ def compared_rows(
             del slab  # before the next one is read
 
 
-def _read(array: ChunkArrayReader, chunk: tuple[Position, Position, int]) -> StoredChunk:
+def _read(array: ChunkReader, chunk: tuple[Position, Position, int]) -> StoredChunk:
     position, local, _ = chunk
     spec = array.spec
     region = tuple(part for part, name in zip(spec.region(position), spec.axes, strict=True) if name in PICTURE_AXES)
@@ -117,7 +117,7 @@ KEPT_BYTES = 256 * 2**20  # of chunks: the tiles beside share them
 
 
 def compared_tiles(
-    reader: NDTiffReader, array: ChunkArrayReader, frames: LogFrames, rows: Mapping[tuple[int, ...], int]
+    reader: NDTiffReader, array: ChunkReader, frames: LogFrames, rows: Mapping[tuple[int, ...], int]
 ) -> Iterator[tuple[int, bool]]:
     """Yield rows of the dataset, and whether the mirror has each. rows: the one to compare at each place.
 
@@ -133,7 +133,7 @@ def compared_tiles(
 class _Chunks:
     """Chunks of a picture, of which the last ones stay in memory."""
 
-    def __init__(self, array: ChunkArrayReader) -> None:
+    def __init__(self, array: ChunkReader) -> None:
         spec = array.spec
         self._array = array
         self._outer = [axis for axis, name in enumerate(spec.axes) if name not in PICTURE_AXES]

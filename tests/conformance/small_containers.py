@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.formats.chunk_format import ChunkFormat, ChunkWriter
+from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.registry import ENTRY_POINTS, chunk_format
 from acqstream.mirrors.mirror_container import open_publisher
+from acqstream.mirrors.publisher import Publisher
 from acqstream.storage.files.disk import Disk
 from tests.formats.blocks import in_blocks
 from tests.storage.unforced_disk import UnforcedDisk
@@ -68,7 +69,7 @@ class Made:
     options: Any
     plan: Plan
     array: NDArray[Any]
-    writer: ChunkWriter
+    writer: Publisher
     disk: Disk
 
     @property
@@ -100,7 +101,7 @@ class Made:
         """As after a restart."""
         self.writer = self.open(levels or self.levels)
 
-    def open(self, levels: Sequence[ArraySpec]) -> ChunkWriter:
+    def open(self, levels: Sequence[ArraySpec]) -> Publisher:
         return open_publisher(self.format, self.folder, self.plan.with_levels(levels), self.options, self.disk)
 
 

@@ -25,7 +25,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -199,6 +199,12 @@ class HsdsLayout(ChunkLayout):
     seed: str
     created: float
 
+    announces_indices: ClassVar[bool] = True
+
+    def max_encode_memory(self, spec: ArraySpec) -> int:
+        """See ChunkLayout: shuffled items, the result and the codec's own memory."""
+        return 0 if self.compression == "none" else 3 * spec.chunk_bytes + (16 << 20)
+
     @property
     def temporary_folder(self) -> str:
         """See ChunkLayout: the server takes every file in a dataset's folder for a chunk."""
@@ -220,9 +226,7 @@ class HsdsLayout(ChunkLayout):
 
     def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
         """See ChunkLayout. Chunks without compression are not copied if they are little-endian."""
-        spec = self.plan.levels[level]
-        if chunk.shape != spec.chunk_shape:
-            raise ValueError(f"a chunk of shape {chunk.shape} at {position} of level {level}, not {spec.chunk_shape}")
+        self.check_chunk(level, position, chunk)
         return [memoryview(self.codec(level).encode(chunk))]
 
     def decode(self, level: int, position: Position, data: bytes, where: str) -> NDArray[np.generic]:
@@ -266,13 +270,8 @@ class HsdsLayout(ChunkLayout):
         found = _kind(note.levels, note.compression)
         if found != _kind(own, self.compression):
             raise DatasetExists(f"{where} exists with {found}, expected {_kind(own, self.compression)}")
-        shapes = [level.shape for level in note.levels]
-        if not note.complete:
-            shapes = [tuple(map(max, shape, level.shape)) for shape, level in zip(shapes, own, strict=True)]
-        resumed = replace(
-            self, plan=self.plan.with_shapes(shapes), planned=note.planned, seed=note.seed, created=note.created
-        )
-        return resumed, note.complete
+        plan = self.plan.resumed(note.levels, complete=note.complete)
+        return replace(self, plan=plan, planned=note.planned, seed=note.seed, created=note.created), note.complete
 
     def codec(self, level: int) -> ChunkCodec:
         """The codec of the chunks of a level."""
@@ -293,13 +292,6 @@ def create_layout(plan: Plan, options: HsdsOptions) -> HsdsLayout:
 def noted_layout(note: HsdsNote) -> HsdsLayout:
     """The layout of an existing container."""
     return HsdsLayout(Plan(levels=note.levels), note.compression, note.planned, note.seed, note.created)
-
-
-def max_encode_memory(spec: ArraySpec, options: HsdsOptions) -> int:
-    """Bytes that encoding a chunk takes at most: shuffled items, the result and the codec's own memory."""
-    if options.compression == "none":
-        return 0
-    return 3 * spec.chunk_bytes + (16 << 20)
 
 
 def _kind(levels: Sequence[ArraySpec], compression: Compression) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.codecs import crc32c
-from acqstream.codecs.sizes import Data
+from acqstream.codecs.sizes import SPARE_BYTES, Data
 from acqstream.errors import CorruptDataset
 from acqstream.formats.compression import Compressor
 
@@ -81,9 +81,6 @@ def _consecutive(index: IndexCodec, chunk_bytes: int) -> bytes:
     return index.encode(np.stack([np.arange(index.count, dtype=np.uint64) * np.uint64(chunk_bytes), lengths], axis=1))
 
 
-_SPARE_BYTES = 65536  # what a compressed chunk of few bytes may have besides
-
-
 @dataclass(frozen=True, slots=True)
 class ChunkCodecs:
     """Encodes and decodes chunks of one shape.
@@ -106,7 +103,7 @@ class ChunkCodecs:
     @property
     def max_bytes(self) -> int:
         """More than a stored chunk can have: no compressor doubles its data."""
-        return 2 * self.raw_bytes + _SPARE_BYTES if self.compressors else self.raw_bytes
+        return 2 * self.raw_bytes + SPARE_BYTES if self.compressors else self.raw_bytes
 
     @property
     def is_raw(self) -> bool:

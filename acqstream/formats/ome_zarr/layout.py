@@ -129,6 +129,11 @@ class OmeZarrLayout(ChunkLayout):
 
     keys: ClassVar[KeyEncoding] = KeyEncoding()
     version: ClassVar[str] = docs.VERSION
+    announces_indices: ClassVar[bool] = True
+
+    def max_encode_memory(self, spec: ArraySpec) -> int:
+        """See ChunkLayout."""
+        return 0 if self.options.is_raw else 2 * spec.chunk_bytes + self.options.compression.working_bytes
 
     @property
     def needs(self) -> Capability:
@@ -172,8 +177,7 @@ class OmeZarrLayout(ChunkLayout):
     ) -> Encoded:
         """See ChunkLayout. Chunks of zeros without frames are left out of a compressed shard."""
         spec, codecs = self.plan.levels[level], self.codecs(level)
-        if chunk.shape != spec.memory_shape:
-            raise ValueError(f"a chunk of shape {chunk.shape} at {position} of level {level}, not {spec.memory_shape}")
+        self.check_chunk(level, position, chunk)
         if not spec.block_shape or self._is_in_place:
             whole = ChunkCodecs(chunk.shape, codecs.dtype, codecs.compressors)
             return [whole.encode(chunk)]
@@ -313,11 +317,8 @@ class OmeZarrLayout(ChunkLayout):
             key = self._array_key(number)
             if key in documents:
                 _check_shards(self.array(number), parse_array(documents[key], f"{where}/{key}"), f"{where}/{key}")
-        shapes = [level.shape for level in found.levels]
-        if not found.complete:
-            shapes = [tuple(map(max, shape, level.shape)) for shape, level in zip(shapes, own, strict=True)]
-        resumed = replace(self, plan=self.plan.with_shapes(shapes), options=options, folders=found.folders)
-        return resumed, found.complete
+        plan = self.plan.resumed(found.levels, complete=found.complete)
+        return replace(self, plan=plan, options=options, folders=found.folders), found.complete
 
     def check_growth(self, shape: Sequence[int]) -> None:
         """See ChunkLayout."""
@@ -405,13 +406,6 @@ def image_name(plan: Plan, member: Position) -> str:
         labels = plan.full.labels.get(axis, ())
         parts.append(labels[at] if at < len(labels) and labels[at] else f"{axis} {at}")
     return ", ".join(parts)
-
-
-def max_encode_memory(level: ArraySpec, options: OmeZarrOptions) -> int:
-    """Bytes that encoding a chunk of the engine takes at most."""
-    if options.is_raw:
-        return 0
-    return 2 * level.chunk_bytes + options.compression.working_bytes
 
 
 def _index_of(spec: ArraySpec) -> IndexCodec:

@@ -145,9 +145,7 @@ class XarrayLayout(ChunkLayout):
 
     def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
         """See ChunkLayout. Chunks in little-endian are not copied."""
-        del position
-        if chunk.shape != self.plan.levels[level].chunk_shape:
-            raise ValueError(f"a chunk of shape {chunk.shape}, not {self.plan.levels[level].chunk_shape}")
+        self.check_chunk(level, position, chunk)
         return [self._codecs.encode(chunk)]
 
     def decode(self, level: int, position: Position, data: bytes, where: str) -> NDArray[np.generic]:

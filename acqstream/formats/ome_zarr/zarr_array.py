@@ -21,6 +21,11 @@ class KeyEncoding:
     has_prefix: bool = True
     separator: Literal["/", "."] = "/"
 
+    @property
+    def folder(self) -> str:
+        """The folder of all chunk objects of an array with axes, with "/" at its end; "" for the array's own."""
+        return "c/" if self.has_prefix and self.separator == "/" else ""
+
     def key(self, position: Sequence[int]) -> str:
         """The key of a grid position, below the array."""
         prefix = ["c"] if self.has_prefix else []

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.formats.chunk_format import ChunkWriter
 from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.n5 import FORMAT
 from acqstream.formats.n5.member_folders import folder_axes
 from acqstream.grid.block_sizes import reduced_shape
 from acqstream.mirrors.mirror_container import open_publisher
+from acqstream.mirrors.publisher import Publisher
 from acqstream.storage.files.disk import Disk
 from tests.storage.unforced_disk import UnforcedDisk
 
@@ -46,16 +46,14 @@ def plan_levels(array: ArraySpec, options: Any) -> tuple[ArraySpec, ...]:
     return FORMAT.plan(array, options).levels
 
 
-def create(folder: Path, levels: Sequence[ArraySpec], options: Any, disk: Disk) -> ChunkWriter:
+def create(folder: Path, levels: Sequence[ArraySpec], options: Any, disk: Disk) -> Publisher:
     """The publisher of a new or existing container."""
     axes = levels[0].axes
     plan = Plan(levels=tuple(levels), member_axes=axes[: folder_axes(options.layout, axes)])
     return open_publisher(FORMAT, folder, plan, options, disk)
 
 
-def write_levels(
-    folder: Path, arrays: Sequence[NDArray[Any]], levels: Sequence[ArraySpec], options: Any
-) -> ChunkWriter:
+def write_levels(folder: Path, arrays: Sequence[NDArray[Any]], levels: Sequence[ArraySpec], options: Any) -> Publisher:
     """All chunks of all levels; not finished. The arrays are in the order of the levels' axes."""
     writer = create(folder, levels, options, UnforcedDisk())
     for number, (array, level) in enumerate(zip(arrays, levels, strict=True)):
@@ -89,7 +87,7 @@ def reduced(array: NDArray[Any], level: ArraySpec) -> NDArray[Any]:
 
 def write_pyramid(
     folder: Path, array: NDArray[Any], axes: Sequence[str], *, is_finished: bool = True, **given: Any
-) -> ChunkWriter:
+) -> Publisher:
     """An array in `axes` with the levels that the format plans; given are options, or fields of the spec."""
     names = ("scale", "units", "translation", "labels", "attributes")
     fields = {name: given.pop(name) for name in names if name in given}

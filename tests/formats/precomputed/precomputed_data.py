@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.formats.chunk_format import ChunkWriter
 from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.chunk_reader import ChunkReader
 from acqstream.formats.precomputed import FORMAT
 from acqstream.formats.precomputed.foreign import open_volume
 from acqstream.mirrors.mirror_container import open_publisher
+from acqstream.mirrors.publisher import Publisher
 from acqstream.storage.stores.data_path import data_path_of
 from tests.storage.unforced_disk import UnforcedDisk
 
@@ -84,14 +84,14 @@ def values_of(*cells: tuple[int, int, int]) -> bytes:
     return struct.pack(f"<{len(cells)}H", *(0x100 * (z + 1) + 0x10 * y + x for x, y, z in cells))
 
 
-def create(folder: Path, spec: ArraySpec, **options: Any) -> tuple[ChunkWriter, Plan]:
+def create(folder: Path, spec: ArraySpec, **options: Any) -> tuple[Publisher, Plan]:
     """The publisher of a new or existing container."""
     parsed = FORMAT.parse_options(options)
     plan = FORMAT.plan(spec, parsed)
     return open_publisher(FORMAT, folder, plan, parsed, UnforcedDisk()), plan
 
 
-def store_level(writer: ChunkWriter, level: int, spec: ArraySpec, array: NDArray[Any]) -> None:
+def store_level(writer: Publisher, level: int, spec: ArraySpec, array: NDArray[Any]) -> None:
     """All chunks of a level, each in full size with zeros beyond the array, which is in the order of its axes."""
     for position in np.ndindex(*spec.grid_shape):
         chunk = np.zeros(spec.chunk_shape, spec.dtype)

@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.formats.chunk_format import ChunkArrayReader, ChunkWriter
 from acqstream.formats.chunk_layout import Plan
+from acqstream.formats.chunk_reader import ChunkReader
 from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.codec import block_order, encode_compressed, encode_raw, raw_runs
 from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header
 from acqstream.formats.wkw.layout import cube_path, parse_options, plan, plan_levels
 from acqstream.mirrors.mirror_container import open_publisher
+from acqstream.mirrors.publisher import Publisher
 from acqstream.storage.files.disk import Disk
 from acqstream.storage.stores.local_store import LocalStore
 from tests.formats.blocks import in_blocks
@@ -59,17 +60,17 @@ def planned(array: ArraySpec, **options: object) -> tuple[ArraySpec, ...]:
     return plan_levels(array, parse_options(options))
 
 
-def create_writer(path: Path, levels: Sequence[ArraySpec], options: Any, disk: Disk) -> ChunkWriter:
+def create_writer(path: Path, levels: Sequence[ArraySpec], options: Any, disk: Disk) -> Publisher:
     """Create or resume a container of these levels, which may be shorter than planned."""
     member_axes = plan(levels[0], options).member_axes
     return open_publisher(FORMAT, path, Plan(levels=tuple(levels), member_axes=member_axes), options, disk)
 
 
-def begin(path: Path, levels: Sequence[ArraySpec], /, **options: object) -> ChunkWriter:
+def begin(path: Path, levels: Sequence[ArraySpec], /, **options: object) -> Publisher:
     return create_writer(path, levels, parse_options(options), UnforcedDisk())
 
 
-def store(writer: ChunkWriter, level: int, spec: ArraySpec, array: NDArray[Any], skip: Sequence[Any] = ()) -> None:
+def store(writer: Publisher, level: int, spec: ArraySpec, array: NDArray[Any], skip: Sequence[Any] = ()) -> None:
     """Hand all chunks of a level to the writer as the engine does: whole, with zeros beyond the array."""
     for position in np.ndindex(*spec.grid_shape):
         if position not in skip:
@@ -90,7 +91,7 @@ def write_array(path: Path, spec: ArraySpec, **options: object) -> list[NDArray[
     return arrays
 
 
-def read_all(reader: ChunkArrayReader) -> NDArray[Any]:
+def read_all(reader: ChunkReader) -> NDArray[Any]:
     """The whole array, zeros where chunks are not there."""
     spec = reader.spec
     array = np.zeros(spec.shape, spec.dtype)
