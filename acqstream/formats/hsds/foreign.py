@@ -20,7 +20,7 @@ from acqstream.formats.hsds.codec import ChunkCodec
 from acqstream.formats.hsds.dataset_chunks import dataset_chunks, in_root
 from acqstream.formats.hsds.domain import DATASET_NAME, bucket_at, find_dataset, is_tree
 from acqstream.formats.hsds.hdf_type import VARIABLE_TEXT, DType
-from acqstream.formats.hsds.layout import NOTE_NAME, HsdsLayout, is_note, noted_layout, parse_note
+from acqstream.formats.hsds.layout import NOTE_NAME, HsdsLayout, is_note, parse_note
 from acqstream.formats.hsds.metadata import DatasetDocument
 from acqstream.formats.hsds.object_id import ObjectId
 from acqstream.formats.hsds.reference_layout import is_reference_note
@@ -103,8 +103,7 @@ def _mark(folder: DataPath) -> bytes:
 
 def read_layout(store: Store) -> tuple[HsdsLayout, bool]:
     """The layout of a container of ours, and whether it is complete. Raises DatasetError, CorruptDataset."""
-    note = parse_note(require_document(store, NOTE_NAME), f"{store.url}/{NOTE_NAME}")
-    return noted_layout(note), note.complete
+    return parse_note(require_document(store, NOTE_NAME), f"{store.url}/{NOTE_NAME}")
 
 
 def check(path: DataPath, report: CheckReport) -> ChunkCounts:

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.arrays.array_spec import Position
 from acqstream.errors import CorruptDataset
-from acqstream.formats.ome_zarr.codec import MISSING, Extents, IndexCodec
-from acqstream.formats.ome_zarr.zarr_array import Position, ZarrArray
+from acqstream.formats.ome_zarr.codec import MISSING, Extents, IndexCodec, ZarrArray
 from acqstream.storage.stores.store import Store
 
 _ATTEMPTS = 20  # to read a chunk of an object that is being replaced

@@ -17,11 +17,11 @@ from acqstream.formats.chunk_reader import ChunkReader, Damage, StoredLevel, ope
 from acqstream.formats.container_check import check_levels, open_checked
 from acqstream.formats.level_plan import PLANE
 from acqstream.formats.ome_zarr.chunk_store import ChunkStore, IndexCache
+from acqstream.formats.ome_zarr.codec import ZarrArray
 from acqstream.formats.ome_zarr.hierarchy import DOCUMENT_NAMES, Node, read_node, several_images
-from acqstream.formats.ome_zarr.image_folders import SAMPLE, split_axes
-from acqstream.formats.ome_zarr.layout import Note, has_note, parse_note
+from acqstream.formats.ome_zarr.image_folders import SAMPLE
+from acqstream.formats.ome_zarr.layout import OmeZarrLayout, has_note, parse_note
 from acqstream.formats.ome_zarr.metadata import LevelEntry, Multiscales, axis_name, dimension_units, parse_multiscales
-from acqstream.formats.ome_zarr.zarr_array import ZarrArray
 from acqstream.formats.ome_zarr.zarr_json import DOCUMENT_NAME, parse_array
 from acqstream.storage.files.boundary import requested_links
 from acqstream.storage.files.small_file import parse_fields
@@ -70,8 +70,11 @@ def has_own_note(folder: DataPath) -> bool:
         return False
 
 
-def read_note(store: Store, where: str) -> Note:
-    """Our note in a container. Raises CorruptDataset, DatasetError if it has none."""
+def read_layout(store: Store, where: str) -> tuple[OmeZarrLayout, bool]:
+    """The layout of a container of ours by its note, and whether it is complete.
+
+    Raises CorruptDataset, DatasetError if it has none.
+    """
     fields = parse_fields(_require_document(store, DOCUMENT_NAME, where), f"{where}/{DOCUMENT_NAME}")
     if not has_note(fields.values.get("attributes")):
         raise DatasetError(f"{where} is not a container of acqstream any longer")
@@ -97,20 +100,20 @@ def _store(folder: DataPath) -> Store:
 
 def _find_levels(path: DataPath) -> Sequence[Callable[[], StoredLevel]]:
     store = _store(path)
-    note = read_note(store, str(path))
-    return [partial(_container_level, path, store, note, level) for level in range(len(note.levels))]
+    layout, complete = read_layout(store, str(path))
+    levels = range(len(layout.plan.levels))
+    return [partial(_container_level, path, store, layout, level, complete=complete) for level in levels]
 
 
-def _container_level(path: DataPath, store: Store, note: Note, level: int) -> ZarrLevel:
+def _container_level(path: DataPath, store: Store, layout: OmeZarrLayout, level: int, *, complete: bool) -> ZarrLevel:
     """A level of a container that our writer made: of all its images as one array, as our note describes it.
 
     The array of the first image stands for all: they have the same chunks and codecs.
     """
-    noted = note.levels[level]
-    members = len(split_axes(noted.axes)[0])
+    noted, members = layout.plan.levels[level], len(layout.plan.member_axes)
 
     def folder(member: Position) -> str:
-        return "/".join((*note.folders.parts(member), str(level)))
+        return "/".join((*layout.folders.parts(member), str(level)))
 
     key = f"{folder((0,) * members)}/{DOCUMENT_NAME}"
     array = parse_array(_require_document(store, key, str(path)), f"{path}/{key}")
@@ -119,11 +122,11 @@ def _container_level(path: DataPath, store: Store, note: Note, level: int) -> Za
     for axis, has, stated in zip(noted.axes[members:], array.shape, noted.shape[members:], strict=True):
         # Documents of arrays are put first: while it grows they have more of other axes than the note, or, when
         # it ends, less. A size of the note alone would be zeros.
-        if has != stated if axis in (*PLANE, SAMPLE) else note.complete and has < stated:
+        if has != stated if axis in (*PLANE, SAMPLE) else complete and has < stated:
             text = f"has {has} items along {axis}, {DOCUMENT_NAME} of the container states {stated}"
             raise CorruptDataset(text, path=f"{path}/{key}")
     spec = replace(noted, chunk_shape=(*(1,) * members, *array.chunk_shape))
-    return ZarrLevel(store, array, spec, folder, note)
+    return ZarrLevel(store, array, spec, folder, is_ours=True, complete=complete)
 
 
 def _find_image_levels(path: DataPath) -> Sequence[Callable[[], StoredLevel]]:
@@ -151,7 +154,7 @@ def _always(folder: str) -> Callable[[Position], str]:
 class ZarrLevel:
     """A StoredLevel: the arrays of one level, by their positions along the first axes of spec; `folder` has each.
 
-    note: of a container of ours. Without one it counts as complete: other software notes nothing of it.
+    Without a note of ours it counts as complete, and may change all the same: nothing tells.
     A missing chunk is returned as one of the fill value, unless that is 0.
     """
 
@@ -161,16 +164,17 @@ class ZarrLevel:
         array: ZarrArray,
         spec: ArraySpec,
         folder: Callable[[Position], str],
-        note: Note | None = None,
+        *,
+        is_ours: bool = False,
+        complete: bool = True,
     ) -> None:
         self.spec = spec
-        self.complete = note is None or note.complete
+        self.complete = complete
         self._store = store
         self._array = array
         self._folder = folder
         self._members = len(spec.axes) - len(array.shape)
-        # A foreign writer may still be at work, and nothing tells.
-        self._cache = IndexCache(may_change=note is None or not note.complete)
+        self._cache = IndexCache(may_change=not (is_ours and complete))
 
     def read(self, position: Position) -> NDArray[np.generic] | None:
         """See StoredLevel."""

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Literal
 
 from acqstream.errors import AcqStreamError, CorruptDataset, DatasetError
-from acqstream.formats.ome_zarr.zarr_array import ZarrArray
+from acqstream.formats.ome_zarr.codec import ZarrArray
 from acqstream.formats.ome_zarr.zarr_json import parse_array, parse_array_v2
 from acqstream.model.fields import Fields
 from acqstream.storage.files.small_file import MAX_FILE_BYTES, parse_fields

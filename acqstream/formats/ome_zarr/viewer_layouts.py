@@ -31,10 +31,9 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, Plan
 from acqstream.formats.ome_zarr import metadata as docs
-from acqstream.formats.ome_zarr.codec import ChunkCodecs
+from acqstream.formats.ome_zarr.codec import ChunkCodecs, KeyEncoding, ZarrArray
 from acqstream.formats.ome_zarr.layout import OmeZarrLayout, image_name, plan_folders
 from acqstream.formats.ome_zarr.plan import OmeZarrOptions
-from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
 from acqstream.formats.ome_zarr.zarr_json import array_document
 from acqstream.model.axes import PICTURE_AXES
 

@@ -95,6 +95,7 @@ def _decode_image(data: bytes, shape: _Shape, dtype: np.dtype[np.generic], encod
         raise CorruptDataset(f"{encoding} of {channels} channels of {dtype}")
     pixels = math.prod(sides)
     image = decode_png(data, pixels, channels, dtype) if encoding == "png" else decode_jpeg(data, pixels, channels)
+    # The image has a pixel's samples side by side; the chunk has one channel after another.
     return np.ascontiguousarray(image.T).reshape(shape)
 
 

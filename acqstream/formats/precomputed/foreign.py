@@ -48,7 +48,7 @@ from acqstream.formats.precomputed.sharding import (
     Three,
     cell_of,
     chunk_id,
-    has_long_ids,
+    id_bits,
     unpacked,
 )
 from acqstream.storage.files.boundary import leads_out, requested_links
@@ -179,7 +179,7 @@ def _open_chunks(volume: DataPath, store: Store, scale: Scale) -> ScaleChunks:
         store, folder = (volume / scale.key).store(follows_links=True), ""
     if scale.sharding is None:
         return ChunkFiles(store, folder, scale)
-    if has_long_ids(scale.grid):
+    if id_bits(scale.grid) > 64:
         raise CorruptDataset(f"a grid of {scale.grid} chunks, whose ids take more than 64 bits", path=where)
     return ShardFiles(store, folder, scale, scale.sharding)
 
@@ -276,6 +276,7 @@ class ScaleChunks(ABC):
 
     def strangers(self) -> Iterator[str]:
         """Files of the folder that belong to no chunk, for messages."""
+        # Folders are left alone: other scales may lie below this one.
         for name in self.names():
             if not name.endswith("/") and not self.is_own(name):
                 yield f"{self.store.url}/{self.folder}{name}"

@@ -184,12 +184,6 @@ class WkwLevel:
         return self._folders.get(path, self._found.header)
 
 
-def read_array(container: DataPath) -> StoredArray:
-    """The array that the note in this folder describes. Raises CorruptDataset, StorageError."""
-    path = container / ARRAY_NAME
-    return parse_array(path.content(), str(path))
-
-
 def read_properties(path: DataPath) -> DatasourceProperties:
     """The WKW layers of a dataset. Raises as `parse_properties`, and StorageError."""
     return parse_properties(path.content(), str(path))
@@ -249,7 +243,8 @@ def find_levels(path: DataPath, layer: str | None = None) -> list[FoundLevel]:
     """
     folder = _meant(path)
     if (folder / ARRAY_NAME).is_object():
-        array = read_array(folder)
+        file = folder / ARRAY_NAME
+        array = parse_array(file.content(), str(file))
         return [_stored_level(folder, array, level) for level in range(len(array.levels))]
     if (folder / PROPERTIES_NAME).is_object():
         return _dataset_levels(folder, layer)

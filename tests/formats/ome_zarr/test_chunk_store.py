@@ -11,8 +11,7 @@ from acqstream.errors import CorruptDataset
 from acqstream.formats.compression import ZARR_COMPRESSION
 from acqstream.formats.ome_zarr import chunk_store
 from acqstream.formats.ome_zarr.chunk_store import ChunkStore, IndexCache
-from acqstream.formats.ome_zarr.codec import MISSING, ChunkCodecs, IndexCodec
-from acqstream.formats.ome_zarr.zarr_array import ZarrArray
+from acqstream.formats.ome_zarr.codec import MISSING, ChunkCodecs, IndexCodec, ZarrArray
 from tests.storage.memory_store import MemoryStore
 
 CODECS = ChunkCodecs((2, 2), np.dtype("<u2"), (ZARR_COMPRESSION.parse("zstd"),))

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.ome_zarr.chunk_store import ChunkStore, IndexCache
-from acqstream.formats.ome_zarr.codec import ChunkCodecs
-from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
+from acqstream.formats.ome_zarr.codec import ChunkCodecs, KeyEncoding, ZarrArray
 from acqstream.formats.ome_zarr.zarr_json import parse_array
 from acqstream.storage.stores.data_path import data_path_of
 
