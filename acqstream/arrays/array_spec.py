@@ -155,7 +155,7 @@ class ArraySpec:
         places = zip(position, self.chunk_shape, self.shape, strict=True)
         return tuple(slice(at * step, min((at + 1) * step, size)) for at, step, size in places)
 
-    def ordered(self, axes: Sequence[str], new_unit: str = "") -> ArraySpec:
+    def ordered(self, axes: Sequence[str]) -> ArraySpec:
         """The full resolution, not cut yet, with its axes in this order; one that it has not is new, with one item."""
         places = [self.axes.index(name) if name in self.axes else None for name in axes]
 
@@ -171,7 +171,7 @@ class ArraySpec:
             shard_shape=(),
             factors=(1,) * len(places),
             scale=moved(self.scale, 1.0),
-            units=moved(self.units, new_unit),
+            units=moved(self.units, ""),
             translation=moved(self.translation, 0.0),
         )
 

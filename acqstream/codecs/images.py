@@ -28,6 +28,7 @@ _NONE, _SUB, _UP, _AVERAGE, _PAETH = range(5)  # filters of PNG; _UP: difference
 PNG_CHANNELS, JPEG_CHANNELS = (1, 2, 3, 4), (1, 3)
 MAX_JPEG_SIDE = 65_500  # pixels, of libjpeg
 
+_PNG_LEVEL = 2  # 0 to 3
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 _PNG_HEADER = struct.Struct(">IIBBBBB")  # width, height, bit depth, color type, compression, filter, interlace
 _CHANNELS_OF_COLOR = {0: 1, 2: 3, 4: 2, 6: 4}  # color type: gray, RGB, gray and alpha, RGB and alpha
@@ -36,8 +37,8 @@ _FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})  # JPEG markers w
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # JPEG markers without a length
 
 
-def encode_png(pixels: NDArray[np.generic], level: int = 2) -> bytes:
-    """A PNG of an array (height, width, channels) of uint8 or uint16 with 1 to 4 channels; level 0 to 3."""
+def encode_png(pixels: NDArray[np.generic]) -> bytes:
+    """A PNG of an array (height, width, channels) of uint8 or uint16 with 1 to 4 channels."""
     height, width, channels = pixels.shape
     rows = np.ascontiguousarray(pixels, pixels.dtype.newbyteorder(">")).view(np.uint8).reshape(height, -1)
     lines = np.empty((height, 1 + rows.shape[1]), np.uint8)
@@ -45,7 +46,7 @@ def encode_png(pixels: NDArray[np.generic], level: int = 2) -> bytes:
     lines[0, 1:] = rows[0]
     np.subtract(rows[1:], rows[:-1], out=lines[1:, 1:])  # modulo 256, as the filter is
     header = _PNG_HEADER.pack(width, height, 8 * pixels.dtype.itemsize, _COLOR_OF_CHANNELS[channels], 0, 0, 0)
-    data = isal_zlib.compress(lines.data, level, 15)
+    data = isal_zlib.compress(lines.data, _PNG_LEVEL, 15)
     return _PNG_MAGIC + _png_part(b"IHDR", header) + _png_part(b"IDAT", data) + _png_part(b"IEND", b"")
 
 

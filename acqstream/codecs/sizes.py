@@ -9,6 +9,8 @@ from acqstream.errors import CorruptDataset
 Data = bytes | memoryview
 """One run of bytes; memoryviews are contiguous."""
 
+SPARE_BYTES = 65536  # more than any codec adds to data that it cannot shrink, with headers and texts
+
 
 class Decompressor(Protocol):
     """The interface that decompressors of the standard library share."""

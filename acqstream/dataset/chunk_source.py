@@ -32,7 +32,8 @@ from acqstream.arrays.selection import as_slice
 from acqstream.description.channels import CHANNEL, ChannelLook, channel_looks, settings_of
 from acqstream.description.space import Place
 from acqstream.errors import DatasetError
-from acqstream.formats.chunk_format import ChunkArrayReader, ChunkFormat
+from acqstream.formats.chunk_format import ChunkFormat
+from acqstream.formats.chunk_reader import ChunkReader
 from acqstream.model.axes import POSITION, AxisValue
 from acqstream.model.run_note import RunNote
 from acqstream.model.view_spec import MirrorResult
@@ -48,7 +49,7 @@ class ChunkLevel:
     opened is the path that was opened, number that of the level.
     """
 
-    def __init__(self, reader: ChunkArrayReader, opened: Path, number: int, *, follows_links: bool) -> None:
+    def __init__(self, reader: ChunkReader, opened: Path, number: int, *, follows_links: bool) -> None:
         self.reader = reader
         self._address = LevelAddress(str(opened.absolute()), number, follows_links)
 
@@ -230,7 +231,7 @@ class ChunkSource:
         self._format = chunk_format
         self._opened = opened
         self._follows_links = follows_links
-        self._readers: list[ChunkArrayReader] = []
+        self._readers: list[ChunkReader] = []
         self._levels: list[ChunkLevel] = []
         self._find_levels()
         self.path = self._readers[0].path.path

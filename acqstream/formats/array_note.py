@@ -68,12 +68,12 @@ def read_array(fields: Fields, axes: tuple[str, ...], dtype: np.dtype[np.generic
 
 
 def read_level(level: Fields, array: ArraySpec) -> ArraySpec:
-    """A level of the array. Raises the error of `level`."""
+    """A level of the array; without factors the full resolution. Raises the error of `level`."""
     count = len(array.axes)
     return replace(
         array,
         shape=level.integers("shape", count),
-        factors=level.integers("factors", count, minimum=1),
+        factors=level.integers("factors", count, minimum=1) if "factors" in level else (1,) * count,
         scale=level.numbers("scale", count),
         translation=level.numbers("translation", count),
     )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.errors import CorruptDataset
+from acqstream.errors import CorruptDataset, DatasetError
 from acqstream.storage.stores.data_path import DataPath
 
 MAX_PROBLEMS = 10_000  # kept by a report; all are counted
@@ -58,8 +58,11 @@ class CheckReport:
                 frame = int(self.frame_numbers[row]) if row < len(self.frame_numbers) else None
             self.problems.append(Problem(str(path), text, offset, frame))
 
-    def add_error(self, error: CorruptDataset, row: int | None = None) -> None:
-        """An error as a problem: its path and offset stand beside the text."""
+    def add_error(self, error: DatasetError, path: Path | DataPath | str = "", row: int | None = None) -> None:
+        """An error as a problem: its path and offset stand beside the text. path: of one that has none."""
+        if not isinstance(error, CorruptDataset):
+            self.add_problem(path, str(error).removeprefix(f"{path}: "), row=row)
+            return
         text = str(error).removeprefix(f"{error.path}: ")
         # The report prints path and offset in columns of their own.
         if error.offset is not None:

@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,13 @@ class Plan:
     def with_levels(self, levels: Sequence[ArraySpec]) -> Plan:
         return replace(self, levels=tuple(levels))
 
+    def resumed(self, levels: Sequence[ArraySpec], *, complete: bool) -> Plan:
+        """The plan with the shapes of an existing container, which may be behind this plan unless it was complete."""
+        pairs = zip(self.levels, levels, strict=True)
+        return self.with_shapes(
+            [found.shape if complete else tuple(map(max, found.shape, own.shape)) for own, found in pairs]
+        )
+
     def with_shapes(self, shapes: Sequence[tuple[int, ...]]) -> Plan:
         return self.with_levels([replace(spec, shape=shape) for spec, shape in zip(self.levels, shapes, strict=True)])
 
@@ -92,6 +99,27 @@ class ChunkLayout(ABC):
     """
 
     plan: Plan
+
+    byte_order: ClassVar[Literal["<", ">"]] = "<"
+    """Byte order of the items in the files: chunks in this order need no copy."""
+
+    head_bytes: ClassVar[int] = 0
+    """Bytes before the first item in a file of raw chunks: memory as far behind a boundary is copied faster."""
+
+    announces_indices: ClassVar[bool] = False
+    """A mirror's shape names no index of the axis that it grows along before the frames of this index are stored."""
+
+    names_picture: ClassVar[bool] = False
+    """Names or bytes of objects depend on the size of y and x, so a picture is announced as a whole."""
+
+    @property
+    def needs_distances(self) -> bool:
+        """The files state a distance along z, y and x even where none is known; users are warned then."""
+        return False
+
+    def max_encode_memory(self, spec: ArraySpec) -> int:
+        """Bytes that encoding a chunk of this level takes at most, with the result and without the chunk."""
+        return 2 * spec.chunk_bytes
 
     @property
     def needs(self) -> Capability:
@@ -133,6 +161,12 @@ class ChunkLayout(ABC):
         beyond the array are zeros. The result may refer to the memory of `chunk`, which stays valid until it is stored.
         Raises ValueError for another shape.
         """
+
+    def check_chunk(self, level: int, position: Position, chunk: NDArray[np.generic]) -> None:
+        """Raise ValueError for a chunk of another shape than the level's memory_shape."""
+        expected = self.plan.levels[level].memory_shape
+        if chunk.shape != expected:
+            raise ValueError(f"a chunk of shape {chunk.shape} at {position} of level {level}, not {expected}")
 
     def in_place(self, level: int, position: Position, encoded: Encoded) -> InPlace:
         """Write an encoded chunk into the object at its `key`, for a layout that needs "in_place"."""

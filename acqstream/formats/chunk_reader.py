@@ -65,7 +65,7 @@ Raises DatasetError, CorruptDataset, UnsupportedFeature, StorageError.
 
 
 class ChunkReader:
-    """A ChunkArrayReader of one level. `open_readers` makes those of all levels.
+    """Reads one level of an array, finished or growing; from any thread. `open_readers` makes those of all levels.
 
     No file stays open, and it may be sent to another process. boundary: files that are opened by their places must lie
     below it; None where stores check this.
@@ -95,7 +95,10 @@ class ChunkReader:
         return _reader, (self.path, self._number, self._find, self._boundary, self._follows_links)
 
     def refresh(self) -> None:
-        """See ChunkArrayReader. Raises DatasetError if the level no longer exists; then nothing changes."""
+        """Read the metadata again: the array may have grown.
+
+        Raises DatasetError if the level no longer exists; then nothing changes.
+        """
         with following_links(self._follows_links), self.inside():
             levels = self._find(self.path)
             if self._number >= len(levels):
@@ -104,16 +107,20 @@ class ChunkReader:
 
     @property
     def spec(self) -> ArraySpec:
-        """See ChunkArrayReader."""
+        """As last read: at opening or by `refresh`. chunk_shape is the unit of `read_chunk`."""
         return self.level.spec
 
     @property
     def complete(self) -> bool:
-        """See ChunkArrayReader."""
+        """False while its writer, one of ours, has noted that chunks may come. As last read."""
         return self.level.complete
 
     def read_chunk(self, position: Position) -> NDArray[np.generic] | None:
-        """See ChunkArrayReader."""
+        """The chunk, a new array of dtype `spec.dtype`, in C order, cropped to the array; None if it is missing.
+
+        Raises CorruptDataset with the file, the offset and what was expected, UnsupportedFeature, StorageError. That a
+        chunk is not there is never remembered.
+        """
         level = self.level
         spec = level.spec
         if not level.complete and 0 in spec.grid_shape:
@@ -129,7 +136,10 @@ class ChunkReader:
         return np.ascontiguousarray(chunk[tuple(slice(0, size) for size in shape)]).reshape(shape)
 
     def stored(self) -> Iterator[Position]:
-        """See ChunkArrayReader. Raises CorruptDataset for a damaged index of a shard."""
+        """Positions in the grid of all stored chunks, without reading them; in any order.
+
+        Raises CorruptDataset for a damaged index of a shard.
+        """
         return (position for position in self.stored_anywhere(_raised) if self.has(position))
 
     def stored_anywhere(self, on_damage: Damage) -> Iterator[Position]:
@@ -175,6 +185,14 @@ def read_document(store: Store, key: str, max_bytes: int = MAX_FILE_BYTES) -> by
     content = store.get(key, 0, max_bytes + 1)
     if content is not None and len(content) > max_bytes:
         raise CorruptDataset(f"has more than {max_bytes} bytes", path=f"{store.url}/{key}")
+    return content
+
+
+def require_document(store: Store, key: str) -> bytes:
+    """As `read_document`. Raises DatasetError if it does not exist."""
+    content = read_document(store, key)
+    if content is None:
+        raise DatasetError(f"{store.url}/{key}: no such file")
     return content
 
 

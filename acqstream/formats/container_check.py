@@ -26,11 +26,8 @@ def check_chunk(reader: ChunkReader, position: Position, report: CheckReport) ->
     """See CheckChunk."""
     try:
         chunk = reader.read_chunk(position)
-    except CorruptDataset as error:
-        report.add_error(error)
-        return 0
-    except UnsupportedFeature as error:
-        report.add_problem(reader.place(position), str(error))
+    except (CorruptDataset, UnsupportedFeature) as error:
+        report.add_error(error, reader.place(position))
         return 0
     return 0 if chunk is None else chunk.nbytes
 
@@ -71,10 +68,8 @@ def open_checked(
     """The readers at a path; () if their metadata are wrong in a way that is `caught`, which is reported."""
     try:
         return open_readers(path)
-    except CorruptDataset as error:
-        report.add_error(error)
     except caught as error:
-        report.add_problem(path, str(error).removeprefix(f"{path}: "))
+        report.add_error(error, path)
     return ()
 
 

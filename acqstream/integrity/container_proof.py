@@ -29,6 +29,7 @@ from acqstream.formats.checksum_list import (
     read_pages,
 )
 from acqstream.formats.chunk_format import ChunkFormat
+from acqstream.formats.chunk_reader import read_document
 from acqstream.model.units import count_text
 from acqstream.storage.files.boundary import requested_links
 from acqstream.storage.files.small_file import MAX_FILE_BYTES
@@ -215,13 +216,8 @@ def verify_checksums(container: DataPath, report: CheckReport, *, has_chunks: bo
 
 
 def _read_note(store: Store) -> ChecksumNote | None:
-    content = store.get(NOTE_KEY, 0, MAX_FILE_BYTES + 1)
-    if content is None:
-        return None
-    where = f"{store.url}/{NOTE_KEY}"
-    if len(content) > MAX_FILE_BYTES:
-        raise CorruptDataset(f"has more than {MAX_FILE_BYTES} bytes", path=where)
-    return parse_note(content, where)
+    content = read_document(store, NOTE_KEY)
+    return None if content is None else parse_note(content, f"{store.url}/{NOTE_KEY}")
 
 
 def _list_keys(store: Store) -> Iterator[str]:

@@ -196,7 +196,7 @@ class _Recovery:
         """The entries before the first bytes that are none."""
         if not os.path.lexists(self._index_path):
             return parse_entries(b"", self._index_path)
-        return read_entries(Path(self._index_path), ends_at_damage=True)
+        return read_entries(Path(self._index_path))
 
     def _index_from(self, start: int, end: int | None = None) -> bytes:
         """The bytes of the index from `start` on, at most _MAX_REST_BYTES; up to `end`."""

@@ -11,10 +11,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +20,7 @@ import numpy as np
 
 from acqstream.errors import CorruptDataset, DatasetLocked, StorageError, UnknownFormat
 from acqstream.formats.ndtiff.completion import levels_folder
-from acqstream.formats.ndtiff.folders import FULL_RESOLUTION, stack_paths
+from acqstream.formats.ndtiff.folders import FULL_RESOLUTION, is_level, level_of, stack_paths
 from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.formats.ndtiff.layout import NDTiffLayout
 from acqstream.integrity.changes import Change, Replace, apply_changes, finish_stack
@@ -44,8 +42,6 @@ BACKUP_NAME = f"{INDEX_NAME}.before-repair"
 QUIET_S = 10.0
 """A dataset of another program counts as being written while its files are younger than this."""
 
-_LOWER_LEVEL = re.compile(r"Downsampled_x([0-9]{1,9})")
-
 
 def repair(path: Path, *, dry_run: bool = False, force: bool = False, disk: Disk | None = None) -> RepairReport:
     """Repair the dataset at `path` (container, level folder, or a file in one).
@@ -54,12 +50,6 @@ def repair(path: Path, *, dry_run: bool = False, force: bool = False, disk: Disk
     Raises DatasetLocked if it is being written, UnknownFormat, UnsupportedFeature for versions 0 and 1, StorageError.
     """
     return _Repair(path, disk=DryDisk() if dry_run else disk or LocalDisk(), dry_run=dry_run, force=force).run()
-
-
-@dataclass(frozen=True, slots=True)
-class _Level:
-    number: int
-    folder: Path
 
 
 class _Repair:
@@ -159,30 +149,30 @@ class _Repair:
     def _lock_levels(self, held: contextlib.ExitStack) -> None:
         """Lock out the view that makes the lower levels. Raises DatasetLocked while it runs."""
         folder = levels_folder(self._container)
-        if any(level.number for level in self._levels) and folder.is_dir():
+        if any(map(level_of, self._levels)) and folder.is_dir():
             held.enter_context(DirectoryLock(str(folder)))
 
     def _signatures(self) -> dict[Path, tuple[int, int]]:
         """Size and time of change of every index and stack file."""
         found = {}
         for level in self._levels:
-            for path in (level.folder / INDEX_NAME, *stack_paths(level.folder)):
+            for path in (level / INDEX_NAME, *stack_paths(level)):
                 with contextlib.suppress(FileNotFoundError):
                     status = path.stat()
                     found[path] = (status.st_size, status.st_mtime_ns)
         return found
 
-    def _rebuild(self, level: _Level, surviving: JournalContent | None) -> Rebuilt:
-        known = surviving if level.number == 0 else None  # it tells of the full resolution, in files of the same names
+    def _rebuild(self, folder: Path, surviving: JournalContent | None) -> Rebuilt:
+        known = None if level_of(folder) else surviving  # it tells of the full resolution, in files of the same names
         stem = NDTiffLayout(self._state.name, {}).stack_name(0).removesuffix(".tif") if self._state is not None else ""
         rebuild = partial(
-            rebuild_index, level.folder, level=level.number, journal=known, stored=self._count_stored(), stem=stem
+            rebuild_index, folder, level=level_of(folder), journal=known, stored=self._count_stored(), stem=stem
         )
         rebuilt = rebuild()
         if known is not None and rebuilt.report.changed:  # only then is all read
             rebuilt = rebuild(check_pixels=True)
         if not rebuilt.stacks:
-            raise CorruptDataset("there is no stack file to rebuild the index from", path=str(level.folder))
+            raise CorruptDataset("there is no stack file to rebuild the index from", path=str(folder))
         self.report.levels.append(rebuilt.report)
         return rebuilt
 
@@ -233,23 +223,16 @@ class _Repair:
         write_state(self._disk, str(self._container), failed)
 
 
-def _find_levels(path: Path) -> tuple[Path, list[_Level]]:
+def _find_levels(path: Path) -> tuple[Path, list[Path]]:
     """The container and the folders that have, or should have, an index: the full resolution first."""
     folder = path if path.is_dir() else path.parent
     if not path.exists():
         raise UnknownFormat(f"{path}: there is nothing")
-    lower = _LOWER_LEVEL.fullmatch(folder.absolute().name)
-    if lower or folder.absolute().name == FULL_RESOLUTION:
-        number = int(lower[1]).bit_length() - 1 if lower else 0
-        return folder.absolute().parent, [_Level(number, folder)]
+    if is_level(folder):
+        return folder.absolute().parent, [folder]
     if not (folder / FULL_RESOLUTION).is_dir():
-        return folder, [_Level(0, folder)]
-    levels = [_Level(0, folder / FULL_RESOLUTION)]
-    for child in folder.iterdir():
-        match = _LOWER_LEVEL.fullmatch(child.name)
-        if match and child.is_dir():
-            levels.append(_Level(int(match[1]).bit_length() - 1, child))
-    return folder, sorted(levels, key=lambda level: level.number)
+        return folder, [folder]
+    return folder, sorted((child for child in folder.iterdir() if is_level(child) and child.is_dir()), key=level_of)
 
 
 def _require_quiet(signatures: dict[Path, tuple[int, int]]) -> None:

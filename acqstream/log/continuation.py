@@ -68,7 +68,7 @@ def read_continuation(
     content.checked_header()
     records = content.prefix
     is_frame = records["flags"] == journal.FRAME
-    entries = read_entries(index_path, ends_at_damage=True)  # what is no entry was never published: the log cuts it
+    entries = read_entries(index_path)  # what is no entry was never published: the log cuts it
     if len(entries.axes) != np.count_nonzero(is_frame):
         text = f"{len(entries.axes)} entries, but the journal has {np.count_nonzero(is_frame)} frames"
         raise CorruptDataset(text, path=str(index_path))

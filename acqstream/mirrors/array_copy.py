@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import DatasetError
-from acqstream.formats.chunk_format import ChunkArrayReader, ChunkFormat
-from acqstream.formats.chunk_layout import Plan
+from acqstream.formats.chunk_format import ChunkFormat
+from acqstream.formats.chunk_reader import ChunkReader
 from acqstream.mirrors.assembly import open_assembly
 from acqstream.mirrors.mirror_container import (
     MirrorNote,
@@ -49,7 +49,7 @@ class ArrayPlanes:
     plane lie in them. Used by one thread.
     """
 
-    def __init__(self, reader: ChunkArrayReader, spec: ArraySpec, max_bytes: int) -> None:
+    def __init__(self, reader: ChunkReader, spec: ArraySpec, max_bytes: int) -> None:
         stored = reader.spec
         self._stored = stored
         self._boxes = ChunkBoxes(reader, max_bytes)
@@ -130,10 +130,10 @@ def copy_array(
             chunk_plan = plan_spec_chunks(target, options, array_of_copy(reader.spec), own)
             write_note(LocalDisk(), folder, note)
             planes = ArrayPlanes(reader, chunk_plan.plan.full, int(budget.memory_bytes * _SOURCE_SHARE))
-            announced = _announced(target, chunk_plan.plan)
+            announced = _announced(chunk_plan)
             writer = open_publisher(target, container, chunk_plan.plan, options, LocalDisk(), announced=announced)
             stored = _store(writer, target, chunk_plan, planes, n_threads=own.threads, on_progress=on_progress)
-            unknown = chunk_plan.plan.full.unknown_distances if target.needs_distances(options) else ()
+            unknown = chunk_plan.plan.full.unknown_distances if chunk_plan.layout.needs_distances else ()
             return CopiedArray(container, chunk_plan.plan.levels, stored, _warning(container, unknown))
 
 
@@ -167,10 +167,11 @@ def array_of_copy(stored: ArraySpec) -> ArraySpec:
     return stored.ordered([*stored_axis_order(outer), *(name for name in PICTURE_AXES if name in stored.axes)])
 
 
-def _announced(target: ChunkFormat[Any], plan: Plan) -> Sequence[ArraySpec]:
+def _announced(chunk_plan: ChunkPlan) -> Sequence[ArraySpec]:
     """What readers see of the copy before it is complete: nothing, where a shape may name stored chunks only."""
-    hidden = 0 if target.names_picture else plan.full.axes.index("y")
-    return empty_levels(plan.levels, hidden) if target.announces_indices else plan.levels
+    layout, plan = chunk_plan.layout, chunk_plan.plan
+    hidden = 0 if layout.names_picture else plan.full.axes.index("y")
+    return empty_levels(plan.levels, hidden) if layout.announces_indices else plan.levels
 
 
 def _store(
@@ -186,7 +187,7 @@ def _store(
     grid = chunk_plan.grids[0]
     workers = Workers(n_threads, f"copy-{target.name}", lambda: True)
     try:
-        assembly = open_assembly(target, chunk_plan, writer, planes, workers)
+        assembly = open_assembly(chunk_plan, writer, planes, workers)
         sizes = [grid.spec.shape[axis] for axis in grid.outer]
         keys = list(np.ndindex(*(-(-size // step) for size, step in zip(sizes, grid.step, strict=True))))
         assembly.build(keys, sizes, lambda left: on_progress(len(keys) - left, len(keys)))

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import Position
 from acqstream.errors import CannotResume
-from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.mirrors.level_extents import Growth, LevelExtents
 from acqstream.mirrors.mirror_plan import ChunkPlan
 from acqstream.mirrors.slab import Slab, SlabBuffers, SlabKey
@@ -412,7 +411,6 @@ class Assembly:
 
 
 def open_assembly(
-    found: ChunkFormat[Any],
     chunk_plan: ChunkPlan,
     writer: ChunkSink,
     frames: PlaneSource,
@@ -421,6 +419,6 @@ def open_assembly(
     growth: Growth | None = None,
 ) -> Assembly:
     """Return an assembly with the memory of this plan."""
-    grids, full = chunk_plan.grids, chunk_plan.full_slabs(workers.thread_count)
-    buffers = SlabBuffers(grids, found.byte_order, head_bytes=found.head_bytes, full=full)
+    grids, layout, full = chunk_plan.grids, chunk_plan.layout, chunk_plan.full_slabs(workers.thread_count)
+    buffers = SlabBuffers(grids, layout.byte_order, head_bytes=layout.head_bytes, full=full)
     return Assembly(grids, writer, frames, workers, buffers, slabs=chunk_plan.need.slabs, growth=growth)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.arrays.array_spec import Position
 from acqstream.errors import ConfigError, DatasetError, StorageError
-from acqstream.formats.chunk_format import ChunkArrayReader
+from acqstream.formats.chunk_reader import ChunkReader
 from acqstream.formats.hsds.reference_reader import ReferenceLevel
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.frames.frame_indices import LogFrames
@@ -191,7 +191,7 @@ def _compare_references(
 
 
 @contextmanager
-def _opened(dataset: str, note: MirrorNote) -> Iterator[tuple[NDTiffReader, ChunkArrayReader, LogFrames]]:
+def _opened(dataset: str, note: MirrorNote) -> Iterator[tuple[NDTiffReader, ChunkReader, LogFrames]]:
     """Open the dataset, level 0 of the mirror, and the places of frames in it."""
     assert note.plan is not None
     with (

@@ -19,8 +19,9 @@ from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import CannotResume, ConfigError, CorruptDataset, DatasetError, FileMissing, StorageError
 from acqstream.formats.checksum_list import FOLDER
-from acqstream.formats.chunk_format import ChunkArrayReader, ChunkFormat
+from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import Plan
+from acqstream.formats.chunk_reader import ChunkReader
 from acqstream.integrity.container_proof import is_ours
 from acqstream.mirrors.publisher import Publisher
 from acqstream.model.fields import Fields
@@ -151,7 +152,7 @@ def is_nonempty(folder: Path) -> bool:
 
 
 @contextmanager
-def opened(found: ChunkFormat[Any], path: Path) -> Iterator[Sequence[ChunkArrayReader]]:
+def opened(found: ChunkFormat[Any], path: Path) -> Iterator[Sequence[ChunkReader]]:
     """The readers of all levels. Raises as `ChunkFormat.open`."""
     readers = found.open(data_path_of(path))
     try:

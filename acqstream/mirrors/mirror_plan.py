@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from acqstream.arrays.array_plan import ArrayPlan, check_no_tiles, plan_array, plan_mosaic, planned_spec
@@ -17,7 +16,7 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.mosaic import Canvas
 from acqstream.errors import ConfigError, DatasetError
 from acqstream.formats.chunk_format import ChunkFormat, SpaceWriter
-from acqstream.formats.chunk_layout import Plan
+from acqstream.formats.chunk_layout import ChunkLayout, Plan
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.frames.frame_description import ArraySpace
 from acqstream.frames.frame_indices import FramePlaces
@@ -25,7 +24,6 @@ from acqstream.grid.block_sizes import BAND_BYTES
 from acqstream.mirrors.open_shards import OPEN_SHARDS_BYTES
 from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
 from acqstream.model.axes import PICTURE_AXES, Z, declared_names
-from acqstream.storage.stores.data_path import data_path_of
 from acqstream.views.base import ViewSource
 
 _TILES = 16  # per side: the number of levels is that of a picture of this size
@@ -228,26 +226,30 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class ChunkPlan:
-    """plan has the levels of the array; grids are those of their slabs; need is the memory. fills_shards: one process
-    stores all chunks. layers: chunks along z that slabs join, see `slab_grids`.
+    """plan has the levels of the array; grids are those of their slabs; need is the memory. layout: that of a new
+    container. layers: chunks along z that slabs join, see `slab_grids`.
     """
 
     plan: Plan
     grids: tuple[SlabGrid, ...]
     need: MemoryNeed
-    fills_shards: bool
+    layout: ChunkLayout
     layers: int
+
+    @property
+    def fills_shards(self) -> bool:
+        """One process stores all chunks."""
+        return self.layout.needs == "append"
 
     def full_slabs(self, threads: int) -> int:
         """How many slabs of level 0 may be stored while another one is filled: see SlabBuffers."""
         return max(1, min(threads, FULL_BYTES // self.grids[0].slab_bytes))
 
 
-def options_of(found: ChunkFormat[Any], settings: Mapping[str, Any], container: Path | None = None) -> Any:
-    """The options of a format in the settings of a mirror; container: of one that exists. Raises ConfigError."""
+def options_of(found: ChunkFormat[Any], settings: Mapping[str, Any]) -> Any:
+    """The options of a format in the settings of a mirror. Raises ConfigError."""
     has_separate_tiles(settings)
-    options = found.parse_options({name: value for name, value in settings.items() if name not in _OF_EVERY_FORMAT})
-    return options if container is None else found.resume_options(options, data_path_of(container))
+    return found.parse_options({name: value for name, value in settings.items() if name not in _OF_EVERY_FORMAT})
 
 
 def has_separate_tiles(settings: Mapping[str, Any]) -> bool:
@@ -269,15 +271,8 @@ def plan_chunks(
 ) -> ChunkPlan:
     """Cut an array into chunks of a format. summary is the dataset's; layers is as in `plan_spec_chunks`.
 
-    Raises ConfigError with the numbers if the memory does not suffice, DatasetError if an axis must not grow in this
-    format.
+    Raises ConfigError with the numbers if the memory does not suffice.
     """
-    unknown = [axis.name for axis in plan.axes if not axis.size]
-    if unknown and not found.grows:
-        raise DatasetError(
-            f"{found.name} needs to know how long {', '.join(unknown)} will be: declare the axes with their sizes, or "
-            "make the mirror afterwards"
-        )
     tile = () if plan.mosaic is None else (plan.mosaic.y.step, plan.mosaic.x.step)
     return plan_spec_chunks(found, options, planned_spec(plan, summary), budget, tile, layers=layers)
 
@@ -298,16 +293,15 @@ def plan_spec_chunks(
     """
     chunked = plan_picture(found, options, spec, tile)
     layout = found.layout(chunked, options)
-    fills_shards = layout.needs == "append"
 
     def cut(layers: int) -> ChunkPlan:
         grids = slab_grids(chunked.levels, tile, joined_layers=layers)
         need = memory_need(
             grids,
-            lambda spec: found.max_encode_memory(spec, options),
+            layout.max_encode_memory,
             threads=budget.threads,
             budget_bytes=budget.memory_bytes,
-            shard_bytes=OPEN_SHARDS_BYTES if fills_shards else 0,
+            shard_bytes=OPEN_SHARDS_BYTES if layout.needs == "append" else 0,
         )
         if layers > 1 and not keeps_up(need, grids[0]):
             raise ConfigError(
@@ -315,7 +309,7 @@ def plan_spec_chunks(
                 f"would be rebuilt again and again. Allow more than {budget.memory_bytes / MIB:.0f} MiB",
                 code="no_memory",
             )
-        return ChunkPlan(chunked, grids, need, fills_shards, layers)
+        return ChunkPlan(chunked, grids, need, layout, layers)
 
     if layers is not None:
         return cut(layers)

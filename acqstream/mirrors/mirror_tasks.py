@@ -98,13 +98,13 @@ def open_dataset(path: str) -> NDTiffReader:
 
 
 def _make(part: MirrorTask, found: ChunkFormat[Any], reader: NDTiffReader) -> TaskResult:
-    job, options = part.job, options_of(found, part.job.settings, Path(part.job.container))
+    job, options = part.job, options_of(found, part.job.settings)
     chunk_plan = plan_chunks(found, options, job.plan, reader.summary_metadata, job.budget, layers=job.layers)
     frames = LogFrames(reader, job.known, chunk_plan.plan.full, job.kinds)
     frames.taken = job.rows
     spaced = MirrorSpace(reader, frames.places).spaced(chunk_plan.plan.levels)
     levels = tuple(replace(level, shown_axes=job.shown_axes, axis_values=job.axis_values) for level in spaced)
-    axis = growing_axis(chunk_plan.grids[0]) if found.announces_indices else None
+    axis = growing_axis(chunk_plan.grids[0]) if chunk_plan.layout.announces_indices else None
     announced = levels if axis is None else empty_levels(levels, axis)
     writer = open_publisher(
         found,
@@ -117,7 +117,7 @@ def _make(part: MirrorTask, found: ChunkFormat[Any], reader: NDTiffReader) -> Ta
     )
     workers = Workers(job.budget.threads, f"mirror-{found.name}", lambda: True)
     try:
-        assembly = open_assembly(found, chunk_plan, writer, frames, workers)
+        assembly = open_assembly(chunk_plan, writer, frames, workers)
         assembly.build(part.keys, job.extents, _check_stop)
         writer.sync()
         result = TaskResult(assembly.stored_chunks, assembly.unstored()[1], assembly.peak_slabs)

@@ -74,7 +74,7 @@ class MirrorView(ContainerView[MirrorWriter]):
         plan = self._planned(cursor)
         if plan is None:
             return
-        self._options = options_of(self._format, self._settings, self._container)
+        self._options = options_of(self._format, self._settings)
         try:
             mirror = self._begin(plan, self._plan_again(plan, layers_of_slabs(state)), cursor)
         except CorruptDataset as error:

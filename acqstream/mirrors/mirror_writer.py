@@ -52,20 +52,21 @@ class MirrorWriter:
         self._reader = source.reader
         self.fills_shards, self.layers = chunk_plan.fills_shards, chunk_plan.layers
         self._max_bytes = chunk_plan.need.max_bytes
-        warned_name = container.name if chunk_format.needs_distances(options) else ""
+        layout = chunk_plan.layout
+        warned_name = container.name if layout.needs_distances else ""
         self.frames = LogFrames(source.reader, plan, chunk_plan.plan.full)
         self.frames.place_first(count)
         self.space = MirrorSpace(source.reader, self.frames.places, warned_name, plan.mosaic)
         self.levels = self.space.spaced(chunk_plan.plan.levels)
         full, mosaic = chunk_plan.grids[0], plan.mosaic
-        grown = axis = growing_axis(full) if chunk_format.announces_indices else None
+        grown = axis = growing_axis(full) if layout.announces_indices else None
         # An array of one picture is announced when it is finished.
-        self._hides_picture = axis is None and mosaic is not None and chunk_format.announces_indices
+        self._hides_picture = axis is None and mosaic is not None and layout.announces_indices
         if self._hides_picture:
-            axis = full.outer[0] if chunk_format.names_picture else full.cut_axes[0]
+            axis = full.outer[0] if layout.names_picture else full.cut_axes[0]
         spaced = chunk_plan.plan.with_levels(self.levels)
         announced = empty_levels(self.levels, axis) if axis is not None else self.levels
-        if not chunk_format.announces_indices:
+        if not layout.announces_indices:
             announced = _unannounced(chunk_format.layout(spaced, options), full.outer)
         disk, name = source.disk, source.dataset.name
         self.space_bound = SpaceBound(disk, str(container.parent), f"mirror {container.name}", budget.keep_free_bytes)
@@ -80,7 +81,7 @@ class MirrorWriter:
         self.workers = Workers(
             budget.threads, f"mirror-{chunk_format.name}", source.may_use_disk, self.space_bound.require
         )
-        self.assembly = open_assembly(chunk_format, chunk_plan, self._writer, self.frames, self.workers, growth=growth)
+        self.assembly = open_assembly(chunk_plan, self._writer, self.frames, self.workers, growth=growth)
 
     @property
     def warning(self) -> str:

@@ -13,7 +13,7 @@ from acqstream.arrays.array_plan import ArrayPlan, planned_spec
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import CannotResume, ConfigError, CorruptDataset
 from acqstream.formats.chunk_format import ChunkFormat
-from acqstream.frames.frame_indices import RowPlaces
+from acqstream.frames.frame_indices import LogFrames
 from acqstream.mirrors.mirror_container import ContainerView
 from acqstream.mirrors.mirror_plan import MIB, MirrorSpace, options_of, plan_references
 from acqstream.mirrors.reference_writer import ReferenceWriter
@@ -42,8 +42,9 @@ class ReferenceMirror:
         spec = planned_spec(plan, reader.summary_metadata)
         spec = replace(spec, chunk_shape=(*(1 for _ in plan.axes), *spec.shape[len(plan.axes) :]))
         (self._slabs,) = slab_grids([spec])
-        self.rows = RowPlaces(reader, plan, spec)
-        self.space = MirrorSpace(reader, self.rows.axes)
+        self.rows = LogFrames(reader, plan, spec)
+        self.rows.place_first(1)
+        self.space = MirrorSpace(reader, self.rows.places)
         self.space_bound = SpaceBound(source.disk, str(container.parent), f"mirror {container.name}", keep_free_bytes)
         self._planned = spec
         (self._spec,) = self.space.spaced([spec])
@@ -71,7 +72,7 @@ class ReferenceMirror:
             raise CorruptDataset("its documents are missing", path=self._writer.where)
         for start in range(0, cursor, MAX_ROWS):
             rows = range(start, min(start + MAX_ROWS, cursor))
-            self._table.add_earlier(self.rows.places(rows), start, frozenset(unstored))
+            self._table.add_earlier(self.rows.places_of(rows), start, frozenset(unstored))
         self.rows.taken = cursor
         if self.grid.growing is not None and cursor:
             last = self._table.sizes[self.grid.growing] - 1
@@ -109,7 +110,7 @@ class ReferenceMirror:
         """Give frames from `cursor` up to `count` their places, at least one; the new cursor."""
         rows = range(cursor, min(count, cursor + MAX_ROWS))
         rows = range(cursor, cursor + self.rows.count_alike(rows))
-        places = self.rows.places(rows)
+        places = self.rows.places_of(rows)
         is_first = self._table.add(places, cursor)
         if self.grid.growing is not None:
             self._count.add(places[:, self.grid.growing], is_first)
@@ -238,7 +239,7 @@ class ReferenceMirror:
 
     def _announce(self, size: int | tuple[int, ...], *, complete: bool = False) -> None:
         shape = self._shape(self._planned, size) if isinstance(size, int) else size
-        labels = {**self._spec.labels, **self.rows.axes.labels()} if complete else self._spec.labels
+        labels = {**self._spec.labels, **self.rows.places.labels()} if complete else self._spec.labels
         (spec,) = self.space.note_values((self._spec,), self)
         self._spec = replace(spec, shape=shape, labels=labels)
         self._writer.announce(self._spec, self._announced, complete=complete)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import CorruptDataset
-from acqstream.formats.chunk_format import ChunkArrayReader
+from acqstream.formats.chunk_reader import ChunkReader
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.frames.frame_indices import LogFrames
 from acqstream.grid import kernels
@@ -73,7 +73,7 @@ def _is_equal(items: NDArray[Any], part: NDArray[Any]) -> bool:
 
 
 def compared_rows(
-    reader: NDTiffReader, array: ChunkArrayReader, frames: LogFrames, slabs: Mapping[Position, Mapping[int, int]]
+    reader: NDTiffReader, array: ChunkReader, frames: LogFrames, slabs: Mapping[Position, Mapping[int, int]]
 ) -> Iterator[tuple[int, bool]]:
     """Yield rows of the dataset, and whether the mirror has each. slabs: the rows to compare, by key and plane.
 
@@ -101,7 +101,7 @@ def compared_rows(
             del slab  # before the next one is read
 
 
-def _read(array: ChunkArrayReader, chunk: tuple[Position, Position, int]) -> StoredChunk:
+def _read(array: ChunkReader, chunk: tuple[Position, Position, int]) -> StoredChunk:
     position, local, _ = chunk
     spec = array.spec
     region = tuple(part for part, name in zip(spec.region(position), spec.axes, strict=True) if name in PICTURE_AXES)
@@ -117,7 +117,7 @@ KEPT_BYTES = 256 * 2**20  # of chunks: the tiles beside share them
 
 
 def compared_tiles(
-    reader: NDTiffReader, array: ChunkArrayReader, frames: LogFrames, places: Mapping[Position, Mapping[int, int]]
+    reader: NDTiffReader, array: ChunkReader, frames: LogFrames, places: Mapping[Position, Mapping[int, int]]
 ) -> Iterator[tuple[int, bool]]:
     """Yield rows of the dataset, and whether the mirror has each. places: the row to compare at each, as `{0: row}`.
 
@@ -152,7 +152,7 @@ def _has(boxes: ChunkBoxes, spec: ArraySpec, place: Position, tile: NDArray[Any]
 class ChunkBoxes:
     """Reads boxes of a stored array; the chunks read last stay in memory, up to `max_bytes`. Used by one thread."""
 
-    def __init__(self, array: ChunkArrayReader, max_bytes: int) -> None:
+    def __init__(self, array: ChunkReader, max_bytes: int) -> None:
         self._array = array
         self._most = max(1, max_bytes // max(1, array.spec.chunk_bytes))
         self._kept: OrderedDict[Position, NDArray[Any] | None] = OrderedDict()

@@ -212,7 +212,7 @@ def _frame_part(array: ServedArray, place: ServedChunk, source: PixelSource) -> 
     head = array.virtual.frame_head(place, frame.shape)
     mosaic = array.placed.mosaic
     is_whole = mosaic is None or (mosaic.y.step, mosaic.x.step) == frame.shape[:2]
-    is_same_order = frame.pixel_type.numpy_dtype.itemsize == 1 or byte_order == array.virtual.kind.byte_order
+    is_same_order = frame.pixel_type.numpy_dtype.itemsize == 1 or byte_order == array.virtual.layout.byte_order
     if head is None or not is_whole or not is_same_order:
         return None
     _check_reach(file, frame.pixels + frame.payload_bytes)

@@ -29,12 +29,12 @@ def test_axes_are_put_in_order_with_all_that_belongs_to_them() -> None:
         translation=(7.0, 8.0, 9.0),
         labels={"time": ("first",)},
     )
-    assert spec.ordered(("time", "z", "y", "x"), new_unit="um") == ArraySpec(
+    assert spec.ordered(("time", "z", "y", "x")) == ArraySpec(
         axes=("time", "z", "y", "x"),
         shape=(5, 1, 20, 30),
         dtype=np.dtype("uint16"),
         scale=(2.0, 1.0, 0.5, 0.25),
-        units=("s", "um", "um", "nm"),
+        units=("s", "", "um", "nm"),
         translation=(8.0, 0.0, 7.0, 9.0),
         labels={"time": ("first",)},
     )

@@ -97,16 +97,12 @@ def read_layout(store: Store) -> tuple[NpyLayout, bool]:
 
 FORMAT: ChunkFormat[int] = ChunkFormat(
     name="npy",
-    suffix=".npys",
     looked_for=NOTE,
-    byte_order="<",
-    grows=True,
     detect=lambda path: (path / NOTE).is_object(),
     folder=lambda path: path,
     open=lambda path: open_layout(path, read_layout),
     parse_options=parse_options,
     plan=plan,
     layout=lambda plan, _: NpyLayout(plan),
-    max_encode_memory=lambda spec, _: 2 * spec.chunk_bytes,
     check=lambda path, report: check_layout(path, read_layout, report),
 )

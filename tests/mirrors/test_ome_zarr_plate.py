@@ -12,7 +12,7 @@ import tensorstore
 
 import acqstream
 from acqstream.errors import DatasetError
-from acqstream.formats.ome_zarr.foreign import open_foreign
+from acqstream.formats.ome_zarr.foreign import open_array
 from acqstream.storage.stores.data_path import data_path_of
 from acqstream.views.view_run import ViewRun, ViewState
 from tests.log.make_frames import Frame, start_log, write_log
@@ -116,7 +116,7 @@ def test_a_plate_of_others_lists_its_images(tmp_path: Path) -> None:
     (container / "zarr.json").write_text(json.dumps(root))
     with pytest.raises(DatasetError, match=r"a plate, not one image; open the path of one image.*A/1/0 \(A1_0000\)"):
         acqstream.open(container)
-    assert open_foreign(data_path_of(container / "C" / "3" / "1"))[0].spec.shape == (3, 2, 20, 34)
+    assert open_array(data_path_of(container / "C" / "3" / "1"))[0].spec.shape == (3, 2, 20, 34)
 
 
 def test_the_option_turns_it_off(tmp_path: Path) -> None:

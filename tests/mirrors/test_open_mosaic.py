@@ -169,8 +169,8 @@ def array_for_server(container: Path, level: int) -> NDArray[Any]:
     """A level of an HSDS container, whose documents state less than our note does."""
     if not (container / NOTE_NAME).exists():
         return np.zeros((0, 0))
-    note = parse_note((container / NOTE_NAME).read_bytes(), NOTE_NAME)
-    with acqstream.open(container / BUCKET / level_id(note.seed, level).key) as array:
+    layout, _ = parse_note((container / NOTE_NAME).read_bytes(), NOTE_NAME)
+    with acqstream.open(container / BUCKET / level_id(layout.seed, level).key) as array:
         return array.levels[0].read()
 
 

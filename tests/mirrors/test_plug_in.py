@@ -39,7 +39,7 @@ def test_it_is_written_and_read_like_ours(tmp_path: Path) -> None:
     write_log(tmp_path / "cells", frames)
     settings = {"format": "npy", "depth": 4}
     run = finish(run_of(tmp_path / "cells", settings, name="npy"))
-    with acqstream.open(tmp_path / "cells.npys") as mirror:
+    with acqstream.open(tmp_path / "cells.npy") as mirror:
         assert (mirror.format, mirror.complete, mirror.levels[0].axes) == ("npy", True, ("time", "z", "y", "x"))
         assert np.array_equal(mirror.levels[0].read(), array_of(frames))
     assert compare(tmp_path / "cells", run.folder, len(frames)).text == "all equal"
@@ -56,12 +56,12 @@ def test_it_grows(tmp_path: Path) -> None:
         while run.progress().cursor < 4:
             run.step()
         run.settle()
-        with acqstream.open(tmp_path / "cells.npys") as mirror:
+        with acqstream.open(tmp_path / "cells.npy") as mirror:
             assert (mirror.complete, mirror.shape[:2]) == (False, (2, 3))
         for frame in frames[4:]:
             log.append(frame.header, frame.image)
     finish(run)
-    with acqstream.open(tmp_path / "cells.npys") as mirror:
+    with acqstream.open(tmp_path / "cells.npy") as mirror:
         assert np.array_equal(mirror.levels[0].read(), array_of(frames))
 
 

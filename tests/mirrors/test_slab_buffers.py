@@ -16,8 +16,10 @@ import pytest
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.formats.chunk_layout import Encoded
+from acqstream.formats.chunk_layout import ChunkLayout, Encoded
+from acqstream.formats.n5.layout import N5Layout
 from acqstream.formats.registry import chunk_format
+from acqstream.formats.wkw.layout import WkwLayout
 from acqstream.mirrors import slab as slab_module
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.mirror_plan import Budget, options_of, plan_chunks, plan_request
@@ -325,7 +327,7 @@ def test_the_slab_behind_the_one_that_is_filled_is_taken_in_the_background(name:
     assert array is not None
     plan = plan_chunks(found, options_of(found, {}), array, {}, Budget.of(600, threads=3))
     layers = plan.grids[0].layers
-    buffers = SlabBuffers(plan.grids, "<", head_bytes=found.head_bytes, full=plan.full_slabs(3))
+    buffers = SlabBuffers(plan.grids, "<", head_bytes=plan.layout.head_bytes, full=plan.full_slabs(3))
     taken = []
     count = 1 + buffers.max_full(0)
     for number in range(1, count + 1):
@@ -347,7 +349,8 @@ def test_that_there_is_no_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("name", ["n5", "wkw"])
 def test_memory_of_raw_chunks_lies_as_in_their_file(name: str) -> None:
     """A copy into the file is slower where memory begins at another place of a line of the cache."""
-    found = chunk_format(name)
+    layouts: dict[str, type[ChunkLayout]] = {"n5": N5Layout, "wkw": WkwLayout}
+    found = layouts[name]
     buffers = SlabBuffers(slab_grids([SPEC]), found.byte_order, head_bytes=found.head_bytes)
     chunk = buffers.take(0).chunk((0, 0, 0))
     assert chunk.ctypes.data % mmap.PAGESIZE == {"n5": 0, "wkw": 16}[name]

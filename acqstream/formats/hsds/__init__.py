@@ -9,24 +9,19 @@ from __future__ import annotations
 
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.hsds.foreign import check, detect, folder_of, open_array
-from acqstream.formats.hsds.layout import create_layout, max_encode_memory, plan
+from acqstream.formats.hsds.layout import create_layout, plan
 from acqstream.formats.hsds.metadata import HsdsOptions, parse_options
 
 FORMAT: ChunkFormat[HsdsOptions] = ChunkFormat(
     name="hsds",
-    suffix=".hsds",
     looked_for="a bucket of HSDS with .domain.json, or a domain or dataset in it",
-    byte_order="<",
-    grows=True,
     detect=detect,
     folder=folder_of,
     open=open_array,
     parse_options=parse_options,
     plan=plan,
     layout=create_layout,
-    max_encode_memory=max_encode_memory,
     check=check,
-    announces_indices=True,
     grows_picture=True,
     names_inside=True,
     is_by_reference=lambda options: options.pixels == "reference",

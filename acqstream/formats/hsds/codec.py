@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.codecs import blosc, gzip
-from acqstream.codecs.sizes import Data
+from acqstream.codecs.sizes import SPARE_BYTES, Data
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.hsds.dataset_layout import DEFLATE, LZ4, SHUFFLE, ZSTD, ChunkFilter
 from acqstream.formats.hsds.hdf_type import DType
@@ -28,7 +28,6 @@ _COMPRESSOR_NUMBERS = {DEFLATE.number, 32001, LZ4.number, 32005, ZSTD.number}
 _PLAIN_NUMBERS = {SHUFFLE.number, 3, 32008}  # fletcher32, bitshuffle
 _PLAIN = {"shuffle", "fletcher32", "bitshuffle"}
 _BLOSC_VERSION = 2  # the first byte of a blosc-1 header; a zlib stream begins with 0x08 to 0x78
-_SPARE_BYTES = 65536  # what a codec may add to a chunk that it cannot shrink
 _DEFLATE_LEVEL = 1
 _BLOSC_LEVELS = {LZ4.number: ("lz4", 5), ZSTD.number: ("zstd", 1)}
 
@@ -49,7 +48,7 @@ class ChunkCodec:
     @property
     def max_bytes(self) -> int:
         """More than a stored chunk can have: no compressor doubles its data."""
-        return 2 * self.raw_bytes + _SPARE_BYTES if self.is_compressed else self.raw_bytes
+        return 2 * self.raw_bytes + SPARE_BYTES if self.is_compressed else self.raw_bytes
 
     @property
     def is_compressed(self) -> bool:

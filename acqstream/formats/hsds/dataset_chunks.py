@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import Position
 from acqstream.errors import CorruptDataset, UnsupportedFeature
+from acqstream.formats.chunk_reader import read_object
 from acqstream.formats.hsds.codec import ChunkCodec
 from acqstream.formats.hsds.dataset_layout import Span
 from acqstream.formats.hsds.domain import Bucket
@@ -69,19 +71,23 @@ class ChunkBytes(NamedTuple):
     offset: int | None = None
 
 
-class DatasetChunks(Protocol):
+class DatasetChunks(ABC):
     """Encoded chunks of one dataset; from any thread. Methods raise StorageError, CorruptDataset."""
 
-    @property
-    def chunk_shape(self) -> tuple[int, ...]:
+    def __init__(self, document: DatasetDocument) -> None:
+        self._document = document
+        self.chunk_shape = document.chunk_shape
         """The shape of a chunk, slowest dimension first; () for a scalar."""
 
+    @abstractmethod
     def read(self, position: Position) -> ChunkBytes | None:
         """A chunk as stored; None if it is missing, which is never remembered."""
 
+    @abstractmethod
     def positions(self) -> Iterator[Position]:
         """All stored chunks, also outside the grid, in any order."""
 
+    @abstractmethod
     def place(self, position: Position) -> str:
         """The file of a chunk, for messages."""
 
@@ -104,27 +110,18 @@ def dataset_chunks(bucket: Bucket, document: DatasetDocument, codec: ChunkCodec,
     return FilePerChunk(bucket, document, codec)
 
 
-class FilePerChunk:
+class FilePerChunk(DatasetChunks):
     """DatasetChunks with a file each."""
 
     def __init__(self, bucket: Bucket, document: DatasetDocument, codec: ChunkCodec) -> None:
         self._bucket = bucket
-        self._document = document
+        super().__init__(document)
         self._codec = codec
-
-    @property
-    def chunk_shape(self) -> tuple[int, ...]:
-        """See DatasetChunks."""
-        return self._document.chunk_shape
 
     def read(self, position: Position) -> ChunkBytes | None:
         """See DatasetChunks."""
-        key, limit = self._key(position), self._codec.max_bytes
-        # One byte more than a chunk may have: a longer file is found without being read.
-        data = self._bucket.store.get(key, 0, limit + 1)
-        if data is not None and len(data) > limit:
-            text = f"has more than {limit} bytes, which no chunk takes"
-            raise CorruptDataset(text, path=self._bucket.where(key), offset=limit)
+        key = self._key(position)
+        data = read_object(self._bucket.store, key, self._codec.max_bytes)
         return None if data is None else ChunkBytes(data, self._bucket.where(key))
 
     def positions(self) -> Iterator[Position]:
@@ -161,18 +158,13 @@ class FilePerChunk:
         return position if self._document.space.dims else position[1:]
 
 
-class ListedSpans:
+class ListedSpans(DatasetChunks):
     """DatasetChunks in one file, with offsets and lengths in the document."""
 
     def __init__(self, document: DatasetDocument, codec: ChunkCodec, resolve: ResolveUri) -> None:
-        self._document = document
+        super().__init__(document)
         self._codec = codec
         self._file = resolve(document.layout.file_uri)
-
-    @property
-    def chunk_shape(self) -> tuple[int, ...]:
-        """See DatasetChunks."""
-        return self._document.chunk_shape
 
     def read(self, position: Position) -> ChunkBytes | None:
         """See DatasetChunks."""
@@ -188,12 +180,12 @@ class ListedSpans:
         return self._file.where
 
 
-class TableSpans:
+class TableSpans(DatasetChunks):
     """DatasetChunks in other files, with a row for each in another dataset, the chunk table."""
 
     def __init__(self, bucket: Bucket, document: DatasetDocument, codec: ChunkCodec, resolve: ResolveUri) -> None:
         self._bucket = bucket
-        self._document = document
+        super().__init__(document)
         self._codec = codec
         self._resolve = resolve
         self._where = bucket.where(document.id.key)
@@ -206,11 +198,6 @@ class TableSpans:
             raise UnsupportedFeature(f"{self._where}: a chunk table that is not read here ({table.layout.kind})")
         self._files = FilePerChunk(bucket, table, self._table_codec)
         self._rows: tuple[Position, NDArray[Any]] | None = None  # of the chunk of the table that was read last
-
-    @property
-    def chunk_shape(self) -> tuple[int, ...]:
-        """See DatasetChunks."""
-        return self._document.chunk_shape
 
     def read(self, position: Position) -> ChunkBytes | None:
         """See DatasetChunks."""
@@ -274,11 +261,11 @@ class TableSpans:
         return self._resolve(uri)
 
 
-class ContiguousSpan:
+class ContiguousSpan(DatasetChunks):
     """DatasetChunks of a dataset that lies in one piece in another file: parts of it along its first dimensions."""
 
     def __init__(self, document: DatasetDocument, resolve: ResolveUri) -> None:
-        self._document = document
+        super().__init__(document)
         self._file = resolve(document.layout.file_uri)
         self._item_bytes = document.dtype.itemsize
         self.chunk_shape = self._parts(document.space.dims or ())

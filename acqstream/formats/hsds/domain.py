@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from acqstream.errors import CorruptDataset, DatasetError, StorageError, UnknownFormat, UnsupportedFeature
+from acqstream.formats.chunk_reader import require_document
 from acqstream.formats.hsds.metadata import (
     DatasetDocument,
     DomainDocument,
@@ -26,7 +27,7 @@ from acqstream.formats.hsds.metadata import (
     parse_group,
 )
 from acqstream.formats.hsds.object_id import DATABASE_FOLDER, DOMAIN_NAME, ObjectId, parse_id, parse_key
-from acqstream.storage.files.small_file import MAX_FILE_BYTES, parse_json
+from acqstream.storage.files.small_file import parse_json
 from acqstream.storage.stores.data_path import DataPath
 from acqstream.storage.stores.store import Store
 
@@ -62,19 +63,11 @@ class Bucket:
         where = self.where(key)
         # Some writers replace documents in place: one that is half written is read again.
         for _ in range(_ATTEMPTS - 1):
-            content = self._content(key)
+            content = require_document(self.store, key)
             if _is_json(content, where):
                 return parse(content, where)
             time.sleep(_PAUSE_S)
-        return parse(self._content(key), where)
-
-    def _content(self, key: str) -> bytes:
-        content = self.store.get(key, 0, MAX_FILE_BYTES + 1)
-        if content is None:
-            raise DatasetError(f"{self.where(key)}: no such file")
-        if len(content) > MAX_FILE_BYTES:
-            raise CorruptDataset(f"has more than {MAX_FILE_BYTES} bytes", path=self.where(key))
-        return content
+        return parse(require_document(self.store, key), where)
 
 
 def bucket_at(path: DataPath, *, follows_links: bool) -> Bucket:

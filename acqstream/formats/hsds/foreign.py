@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.errors import CorruptDataset, DatasetError, UnsupportedFeature
+from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
-from acqstream.formats.chunk_reader import ChunkReader, Damage, StoredLevel, open_layout, open_readers, read_document
+from acqstream.formats.chunk_reader import ChunkReader, Damage, StoredLevel, open_layout, open_readers, require_document
 from acqstream.formats.container_check import check_documents, check_layout, check_levels, open_checked
 from acqstream.formats.hsds.codec import ChunkCodec
 from acqstream.formats.hsds.dataset_chunks import dataset_chunks, in_root
 from acqstream.formats.hsds.domain import DATASET_NAME, bucket_at, find_dataset, is_tree
 from acqstream.formats.hsds.hdf_type import VARIABLE_TEXT, DType
-from acqstream.formats.hsds.layout import NOTE_NAME, HsdsLayout, is_note, noted_layout, parse_note
+from acqstream.formats.hsds.layout import NOTE_NAME, HsdsLayout, is_note, parse_note
 from acqstream.formats.hsds.metadata import DatasetDocument
 from acqstream.formats.hsds.object_id import ObjectId
 from acqstream.formats.hsds.reference_layout import is_reference_note
@@ -103,12 +103,7 @@ def _mark(folder: DataPath) -> bytes:
 
 def read_layout(store: Store) -> tuple[HsdsLayout, bool]:
     """The layout of a container of ours, and whether it is complete. Raises DatasetError, CorruptDataset."""
-    where = f"{store.url}/{NOTE_NAME}"
-    content = read_document(store, NOTE_NAME)
-    if content is None:
-        raise DatasetError(f"{where}: no such file")
-    note = parse_note(content, where)
-    return noted_layout(note), note.complete
+    return parse_note(require_document(store, NOTE_NAME), f"{store.url}/{NOTE_NAME}")
 
 
 def check(path: DataPath, report: CheckReport) -> ChunkCounts:

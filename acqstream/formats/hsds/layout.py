@@ -25,7 +25,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,35 +114,20 @@ _VERSION = 1
 _MAX_EXTENT = 2**62
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HsdsNote:
-    """levels: the finest first, with their chunks, as announced. planned: the shape of level 0 when the container was
-    created, 0 where it was not known. seed: that of the object ids. created: seconds since 1970. complete: nothing more
-    will come.
-    """
-
-    levels: tuple[ArraySpec, ...]
-    planned: tuple[int, ...]
-    compression: Compression
-    seed: str
-    created: float
-    complete: bool
-
-
-def encode_note(note: HsdsNote) -> bytes:
-    """The content of the file."""
-    first = note.levels[0]
+def encode_note(layout: HsdsLayout, *, complete: bool) -> bytes:
+    """The content of the file. complete: nothing more will come."""
+    first = layout.plan.full
     value = {
         "format": NOTE_FORMAT,
         "version": _VERSION,
-        "complete": note.complete,
-        "seed": note.seed,
-        "created": note.created,
+        "complete": complete,
+        "seed": layout.seed,
+        "created": layout.created,
         "type": type_to_json(first.dtype),
         **note_of_array(first),
-        "planned": [*note.planned],
-        "compression": note.compression,
-        "levels": [{**note_of_level(level), "chunks": [*level.chunk_shape]} for level in note.levels],
+        "planned": [*layout.planned],
+        "compression": layout.compression,
+        "levels": [{**note_of_level(level), "chunks": [*level.chunk_shape]} for level in layout.plan.levels],
     }
     return json.dumps(value, indent=1, ensure_ascii=False, default=plain_value).encode()
 
@@ -152,8 +137,11 @@ def is_note(content: bytes) -> bool:
     return f'"{NOTE_FORMAT}"'.encode() in content
 
 
-def parse_note(content: bytes, path: str) -> HsdsNote:
-    """The note in the file `path`. Raises CorruptDataset with the field and what was expected."""
+def parse_note(content: bytes, path: str) -> tuple[HsdsLayout, bool]:
+    """The layout that the note in the file `path` describes, and whether it is complete.
+
+    Raises CorruptDataset with the field and what was expected.
+    """
     fields = parse_fields(content, path, max_integer=_MAX_EXTENT)
     if (fields.text("format"), fields.integer("version")) != (NOTE_FORMAT, _VERSION):
         raise fields.wrong("version", f"{_VERSION}, and format {NOTE_FORMAT}")
@@ -167,14 +155,14 @@ def parse_note(content: bytes, path: str) -> HsdsNote:
     levels = tuple(_noted_level(level, common) for level in fields.children("levels"))
     if not 1 <= len(levels) <= MAX_LEVELS:
         raise fields.wrong("levels", f"1 to {MAX_LEVELS} levels")
-    return HsdsNote(
-        levels=levels,
-        planned=fields.integers("planned", len(axes)),
-        compression=fields.choice("compression", COMPRESSIONS),
-        seed=fields.text("seed", max_length=1000),
-        created=fields.number("created"),
-        complete=fields.flag("complete"),
+    layout = HsdsLayout(
+        Plan(levels=levels),
+        fields.choice("compression", COMPRESSIONS),
+        fields.integers("planned", len(axes)),
+        fields.text("seed", max_length=1000),
+        fields.number("created"),
     )
+    return layout, fields.flag("complete")
 
 
 def _noted_level(level: Fields, common: ArraySpec) -> ArraySpec:
@@ -192,12 +180,22 @@ TEMPORARY_FOLDER = "acqstream-temporary"
 
 @dataclass(frozen=True)
 class HsdsLayout(ChunkLayout):
-    """`create_layout` makes that of a new container. The fields are those of HsdsNote."""
+    """`create_layout` makes that of a new container.
+
+    planned: the shape of level 0 when the container was created, 0 where it was not known. seed: that of the object
+    ids. created: seconds since 1970.
+    """
 
     compression: Compression
     planned: tuple[int, ...]
     seed: str
     created: float
+
+    announces_indices: ClassVar[bool] = True
+
+    def max_encode_memory(self, spec: ArraySpec) -> int:
+        """See ChunkLayout: shuffled items, the result and the codec's own memory."""
+        return 0 if self.compression == "none" else 3 * spec.chunk_bytes + (16 << 20)
 
     @property
     def temporary_folder(self) -> str:
@@ -220,9 +218,7 @@ class HsdsLayout(ChunkLayout):
 
     def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
         """See ChunkLayout. Chunks without compression are not copied if they are little-endian."""
-        spec = self.plan.levels[level]
-        if chunk.shape != spec.chunk_shape:
-            raise ValueError(f"a chunk of shape {chunk.shape} at {position} of level {level}, not {spec.chunk_shape}")
+        self.check_chunk(level, position, chunk)
         return [memoryview(self.codec(level).encode(chunk))]
 
     def decode(self, level: int, position: Position, data: bytes, where: str) -> NDArray[np.generic]:
@@ -235,14 +231,6 @@ class HsdsLayout(ChunkLayout):
 
     def documents(self, *, complete: bool) -> Mapping[str, bytes]:
         """See ChunkLayout: our note first, since it shows that the container is ours; the domain last."""
-        note = HsdsNote(
-            levels=self.plan.levels,
-            planned=self.planned,
-            compression=self.compression,
-            seed=self.seed,
-            created=self.created,
-            complete=complete,
-        )
         documents = server_documents(
             self.plan.levels,
             seed=self.seed,
@@ -251,7 +239,10 @@ class HsdsLayout(ChunkLayout):
             compression=self.compression,
             complete=complete,
         )
-        return {NOTE_NAME: encode_note(note), **{f"{BUCKET}/{key}": content for key, content in documents}}
+        return {
+            NOTE_NAME: encode_note(self, complete=complete),
+            **{f"{BUCKET}/{key}": content for key, content in documents},
+        }
 
     def resume_keys(self) -> Sequence[str]:
         """See ChunkLayout."""
@@ -261,18 +252,12 @@ class HsdsLayout(ChunkLayout):
         """See ChunkLayout."""
         if not is_note(documents[NOTE_NAME]):
             raise DatasetExists(f"{where} exists and is not an HSDS container of acqstream")
-        note = parse_note(documents[NOTE_NAME], f"{where}/{NOTE_NAME}")
-        own = self.plan.levels
-        found = _kind(note.levels, note.compression)
-        if found != _kind(own, self.compression):
-            raise DatasetExists(f"{where} exists with {found}, expected {_kind(own, self.compression)}")
-        shapes = [level.shape for level in note.levels]
-        if not note.complete:
-            shapes = [tuple(map(max, shape, level.shape)) for shape, level in zip(shapes, own, strict=True)]
-        resumed = replace(
-            self, plan=self.plan.with_shapes(shapes), planned=note.planned, seed=note.seed, created=note.created
-        )
-        return resumed, note.complete
+        note, complete = parse_note(documents[NOTE_NAME], f"{where}/{NOTE_NAME}")
+        found, expected = (_kind(one.plan.levels, one.compression) for one in (note, self))
+        if found != expected:
+            raise DatasetExists(f"{where} exists with {found}, expected {expected}")
+        plan = self.plan.resumed(note.plan.levels, complete=complete)
+        return replace(self, plan=plan, planned=note.planned, seed=note.seed, created=note.created), complete
 
     def codec(self, level: int) -> ChunkCodec:
         """The codec of the chunks of a level."""
@@ -288,18 +273,6 @@ class HsdsLayout(ChunkLayout):
 def create_layout(plan: Plan, options: HsdsOptions) -> HsdsLayout:
     """The layout of a new container. Its ids are new, so that no server has cached chunks of an earlier one."""
     return HsdsLayout(plan, options.compression, plan.full.shape, uuid.uuid4().hex, time.time())
-
-
-def noted_layout(note: HsdsNote) -> HsdsLayout:
-    """The layout of an existing container."""
-    return HsdsLayout(Plan(levels=note.levels), note.compression, note.planned, note.seed, note.created)
-
-
-def max_encode_memory(spec: ArraySpec, options: HsdsOptions) -> int:
-    """Bytes that encoding a chunk takes at most: shuffled items, the result and the codec's own memory."""
-    if options.compression == "none":
-        return 0
-    return 3 * spec.chunk_bytes + (16 << 20)
 
 
 def _kind(levels: Sequence[ArraySpec], compression: Compression) -> str:

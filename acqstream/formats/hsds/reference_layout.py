@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.formats.array_note import note_of_array, note_of_level, read_array
+from acqstream.formats.array_note import note_of_array, note_of_level, read_array, read_level
 from acqstream.formats.hsds.dataset_layout import DEFLATE, ChunkFilter, StoredLayout
 from acqstream.formats.hsds.hdf_type import VARIABLE_TEXT, Dataspace, DType, parse_type, type_to_json
 from acqstream.formats.hsds.layout import NOTE_NAME
@@ -190,13 +190,7 @@ def _spec(fields: Fields, frame_axes: int, path: str) -> ArraySpec:
     chunk = (*(1 for _ in range(frame_axes)), *shape[frame_axes:])
     if 0 in chunk or math.prod(chunk) * dtype.itemsize > MAX_FRAME_BYTES or math.prod(shape) >= 2**63:
         raise fields.wrong("shape", f"frames of at most {MAX_FRAME_BYTES} bytes")
-    return replace(
-        read_array(fields, axes, dtype),
-        shape=shape,
-        chunk_shape=chunk,
-        scale=fields.numbers("scale", count),
-        translation=fields.numbers("translation", count),
-    )
+    return replace(read_level(fields, read_array(fields, axes, dtype)), chunk_shape=chunk)
 
 
 PIXELS = "level 0"

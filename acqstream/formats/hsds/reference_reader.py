@@ -24,7 +24,7 @@ from acqstream.arrays.array_spec import Position
 from acqstream.errors import CorruptDataset, DatasetError, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
-from acqstream.formats.chunk_reader import Damage, StoredLevel, read_document
+from acqstream.formats.chunk_reader import Damage, StoredLevel, require_document
 from acqstream.formats.container_check import check_documents
 from acqstream.formats.hsds.layout import NOTE_NAME
 from acqstream.formats.hsds.reference_layout import ReferenceLayout, ReferenceNote, parse_reference_note
@@ -228,11 +228,7 @@ class ReferenceLevel:
 
 def read_reference_note(store: Store) -> ReferenceNote:
     """The note of a container. Raises DatasetError, CorruptDataset, StorageError."""
-    where = f"{store.url}/{NOTE_NAME}"
-    content = read_document(store, NOTE_NAME)
-    if content is None:
-        raise DatasetError(f"{where}: no such file")
-    return parse_reference_note(content, where)
+    return parse_reference_note(require_document(store, NOTE_NAME), f"{store.url}/{NOTE_NAME}")
 
 
 def find_references(container: DataPath) -> Sequence[Callable[[], StoredLevel]]:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from acqstream.formats.chunk_format import ChunkFormat
-from acqstream.formats.n5.foreign import SUFFIX, check, detect, folder_of, open_array
-from acqstream.formats.n5.layout import create_layout, max_encode_memory, plan
+from acqstream.formats.n5.foreign import check, detect, folder_of, open_array
+from acqstream.formats.n5.layout import create_layout, plan
 from acqstream.formats.n5.member_folders import N5Options, parse_options
 
 FORMAT: ChunkFormat[N5Options] = ChunkFormat(
     name="n5",
-    suffix=SUFFIX,
     looked_for="attributes.json with n5 or dimensions and blockSize, a folder *.n5, or an XML file for bdv.n5",
-    byte_order=">",
-    grows=True,
     detect=detect,
     folder=folder_of,
     open=open_array,
     parse_options=parse_options,
     plan=plan,
     layout=create_layout,
-    max_encode_memory=max_encode_memory,
     check=check,
-    needs_distances=lambda options: options.layout == "bdv",  # its XML file
     grows_picture=True,
 )

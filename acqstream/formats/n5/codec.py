@@ -22,13 +22,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.codecs.sizes import SPARE_BYTES
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.compression import N5_COMPRESSION
 from acqstream.formats.n5.metadata import DatasetAttributes
 
 _DEFAULT, _VARIABLE_LENGTH, _OBJECT = 0, 1, 2
 _START = struct.Struct(">HH")
-_SPARE_BYTES = 65536  # what an encoded payload of few bytes may have besides
 
 
 class BlockHeader(NamedTuple):
@@ -45,7 +45,7 @@ def make_header(shape: Sequence[int]) -> bytes:
 
 def max_file_bytes(attributes: DatasetAttributes) -> int:
     """More than any block file of this dataset can have: no codec doubles what it gets."""
-    return 2 * math.prod(attributes.block_size) * attributes.dtype.itemsize + _SPARE_BYTES
+    return 2 * math.prod(attributes.block_size) * attributes.dtype.itemsize + SPARE_BYTES
 
 
 def parse_header(data: bytes, attributes: DatasetAttributes, path: str) -> BlockHeader:

@@ -23,7 +23,7 @@ from acqstream.formats.array_members import number_after
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
 from acqstream.formats.chunk_reader import ChunkReader, Damage, open_readers
-from acqstream.formats.container_check import check_levels, open_checked
+from acqstream.formats.container_check import check_chunk, check_levels, open_checked
 from acqstream.formats.n5.bdv_xml import SUFFIX as XML_SUFFIX
 from acqstream.formats.n5.bdv_xml import contains_bdv, parse_xml
 from acqstream.formats.n5.codec import decode_block, max_file_bytes, parse_header
@@ -106,24 +106,16 @@ def _outside_text(reader: ChunkReader, position: Position) -> str:
 
 def _check_block(reader: ChunkReader, position: Position, report: CheckReport) -> int:
     """Bytes of elements that were read."""
-    path, level = reader.place(position), reader.level
+    level, count = reader.level, check_chunk(reader, position, report)
     assert isinstance(level, N5Level)  # as `open_folder` makes them
-    try:
-        chunk = reader.read_chunk(position)
-        if chunk is None:
-            return 0  # removed meanwhile
+    if count:
         with reader.inside():
             found = level.block_shape(position)
-    except CorruptDataset as error:
-        report.add_error(error)
-        return 0
-    except UnsupportedFeature as error:
-        report.add_problem(path, str(error).removeprefix(f"{path}: "))
-        return 0
-    if any(size < needed for size, needed in zip(found, chunk.shape, strict=True)):
-        text = f"a block of {found[::-1]} (x first), expected at least {chunk.shape[::-1]}"
-        report.add_problem(path, text, offset=4)
-    return int(chunk.nbytes)
+        needed = tuple(part.stop - part.start for part in reader.spec.region(position))
+        if any(size < least for size, least in zip(found, needed, strict=True)):
+            text = f"a block of {found[::-1]} (x first), expected at least {needed[::-1]}"
+            report.add_problem(reader.place(position), text, offset=4)
+    return count
 
 
 @dataclass(frozen=True, slots=True)

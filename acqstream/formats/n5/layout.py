@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
+from acqstream.codecs.sizes import SPARE_BYTES
 from acqstream.errors import ConfigError, DatasetExists
 from acqstream.formats.array_members import Numbering
 from acqstream.formats.chunk_layout import BESIDE, ChunkLayout, Encoded, Plan
@@ -40,7 +41,6 @@ from acqstream.formats.n5.metadata import (
     MAX_BLOCK_BYTES,
     DatasetAttributes,
     MemberDocuments,
-    Notes,
     attributes_key,
     container_document,
     dtype_name,
@@ -54,7 +54,6 @@ from acqstream.grid.block_sizes import reduced_shape
 
 _Z_EXTENT = 16
 _SIDE, _SIDE_OF_PLANES = 512, 1024  # in y and x: 8 MiB of 16 bit, 2 MiB where a block is one plane
-_SPARE_BYTES = 65536  # what a codec may add to a block that it cannot shrink
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,21 @@ class N5Layout(ChunkLayout):
 
     options: N5Options
     numbering: Numbering
+
+    byte_order: ClassVar[Literal["<", ">"]] = ">"
+
+    @property
+    def needs_distances(self) -> bool:
+        """See ChunkLayout: the XML file does."""
+        return self.options.layout == "bdv"
+
+    def max_encode_memory(self, spec: ArraySpec) -> int:
+        """See ChunkLayout: the items in big-endian, the codec's own memory and its result."""
+        swapped = spec.chunk_bytes if spec.dtype.itemsize > 1 else 0
+        compression = self.options.compression
+        if compression.name == "raw":
+            return swapped
+        return swapped + 2 * spec.chunk_bytes + SPARE_BYTES + compression.working_bytes
 
     def key(self, level: int, position: Position) -> str:
         """See ChunkLayout. The names of the last three folders and the file are numbers, x first."""
@@ -88,8 +102,7 @@ class N5Layout(ChunkLayout):
     def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
         """See ChunkLayout. Chunks in big-endian are not copied."""
         spec = self.plan.levels[level]
-        if chunk.shape != spec.chunk_shape:
-            raise ValueError(f"a chunk of shape {chunk.shape} at {position} of level {level}, not {spec.chunk_shape}")
+        self.check_chunk(level, position, chunk)
         header = make_header(spec.chunk_shape[len(self.plan.member_axes) :])
         return header, memoryview(self.options.compression.encode(encode_items(chunk), spec.dtype.itemsize))
 
@@ -171,10 +184,10 @@ class N5Layout(ChunkLayout):
         for level, key in enumerate(of_levels):
             if key in documents:
                 compression = self._resumed_compression(compression, level, documents[key], f"{where}/{key}")
-        levels = [replace(level, shape=_resumed_shape(level, notes)) for level in self.plan.levels]
+        existing = [replace(level, shape=reduced_shape(notes.shape, level.factors)) for level in self.plan.levels]
+        plan = self.plan.resumed(existing, complete=notes.complete)
         options = replace(self.options, compression=compression)
-        resumed = replace(self, plan=self.plan.with_levels(levels), options=options, numbering=notes.numbering)
-        return resumed, notes.complete
+        return replace(self, plan=plan, options=options, numbering=notes.numbering), notes.complete
 
     def _group(self, member: Sequence[int]) -> tuple[str, ...]:
         full = self.plan.full
@@ -211,14 +224,6 @@ class N5Layout(ChunkLayout):
 def create_layout(plan: Plan, options: N5Options) -> N5Layout:
     """The layout of a new container; plan is that of `plan`."""
     return N5Layout(plan, options, numbering_of(options.layout, plan.full.axes, plan.full.shape))
-
-
-def max_encode_memory(spec: ArraySpec, options: N5Options) -> int:
-    """Bytes that encoding a chunk takes at most: its items in big-endian, the codec's own memory and its result."""
-    swapped = spec.chunk_bytes if spec.dtype.itemsize > 1 else 0
-    if options.compression.name == "raw":
-        return swapped
-    return swapped + 2 * spec.chunk_bytes + _SPARE_BYTES + options.compression.working_bytes
 
 
 def plan(array: ArraySpec, options: N5Options) -> Plan:
@@ -265,12 +270,6 @@ def _next_factors(options: N5Options, last: ArraySpec) -> tuple[int, ...]:
     halve_z = options.downsample == "xyz" and has_neighbours and last.scale[-3] < 2 * finest
     *leading, z, y, x = halved_plane(last)
     return (*leading, 2 * z if halve_z else z, y, x)
-
-
-def _resumed_shape(level: ArraySpec, notes: Notes) -> tuple[int, ...]:
-    """The shape of a level in a container that may be further than this process knows, unless it was complete."""
-    existing = reduced_shape(notes.shape, level.factors)
-    return existing if notes.complete else tuple(map(max, existing, level.shape))
 
 
 def _is_number(name: str) -> bool:

@@ -24,7 +24,7 @@ import numpy as np
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.array_members import Numbering, member_part
-from acqstream.formats.array_note import note_of_array, note_of_level, read_meaning
+from acqstream.formats.array_note import note_of_array, note_of_level, read_array, read_level
 from acqstream.formats.compression import N5_COMPRESSION
 from acqstream.formats.n5.member_folders import Layout, N5Options, folder_axes, group_folder, has_too_many, level_folder
 from acqstream.model.fields import Fields
@@ -38,21 +38,8 @@ MAX_BLOCK_BYTES = 2**31 - 1  # not compressed
 MAX_ATTRIBUTES_BYTES = 16 * 1024 * 1024
 _MAX_DIMENSIONS = 32
 _MANDATORY = ("dimensions", "blockSize", "dataType")
-_DTYPES = {
-    kind.__name__: np.dtype(kind)
-    for kind in (
-        np.uint8,
-        np.uint16,
-        np.uint32,
-        np.uint64,
-        np.int8,
-        np.int16,
-        np.int32,
-        np.int64,
-        np.float32,
-        np.float64,
-    )
-}
+_TYPES = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float32", "float64")
+_DTYPES = {name: np.dtype(name) for name in _TYPES}
 _OTHER_TYPES = ("string", "object")
 
 
@@ -350,46 +337,23 @@ def parse_notes(attributes: Mapping[str, Any] | None) -> Notes | None:
     given = (attributes or {}).get(KEY)
     if not isinstance(given, dict) or given.get("layout") not in get_args(Layout):
         return None
-    axes = _list(given.get("axes"), str)
-    count = len(axes)
-    shape = _list(given.get("shape"), int)
-    scale, translation = (_list(given.get(name), (int, float)) for name in ("scale", "translation"))
-    units = _list(given.get("units"), str)
-    if (
-        not 3 <= count <= _MAX_AXES
-        or len(set(axes)) < count
-        or not all(_SEPARATORS.isdisjoint(axis) for axis in axes)
-        or {len(shape), len(scale), len(translation), len(units)} != {count}
-    ):
+    fields = Fields(given, error=CorruptDataset, max_integer=_MAX_EXTENT)
+    try:
+        axes = fields.texts("axes")
+        full = read_level(fields, read_array(fields, axes, np.dtype(np.uint8)))
+    except CorruptDataset:
         return None
-    if not all(0 <= size <= _MAX_EXTENT for size in shape) or has_too_many(given["layout"], axes, shape):
+    has_folders = all(_SEPARATORS.isdisjoint(axis) for axis in axes)
+    if not 3 <= len(axes) <= _MAX_AXES or len(set(axes)) < len(axes) or not has_folders:
         return None
-    labels, user = given.get("labels"), given.get("attributes")
-    full = ArraySpec(
-        axes=tuple(axes),
-        shape=tuple(shape),
-        dtype=np.dtype(np.uint8),
-        scale=tuple(map(float, scale)),
-        units=tuple(units),
-        translation=tuple(map(float, translation)),
-        labels={name: _list(values, str) for name, values in labels.items()} if isinstance(labels, dict) else {},
-        attributes=user if isinstance(user, dict) else {},
-        **read_meaning(given, axes),
-    )
+    if has_too_many(given["layout"], axes, full.shape):
+        return None
     return Notes(
         full=full,
         layout=given["layout"],
         complete=given.get("complete") is True,
         numbering="bits" if given.get("numbering") == "bits" else "rows",
     )
-
-
-def _list(given: object, kind: type | tuple[type, ...]) -> list[Any]:
-    """A list of such values; empty if it is anything else."""
-    if not isinstance(given, list):
-        return []
-    fits = all(isinstance(value, kind) and (kind is str or finite_number(value) is not None) for value in given)
-    return given if fits else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -403,11 +403,8 @@ class _LevelCheck:
                 self._report.add_problem(path, "is empty: its writer died before it wrote the header", offset=0)
                 return None
             header = parse_stack_header(file.read, file.size(), str(path))
-        except CorruptDataset as error:
-            self._report.add_error(error)
-            return None
-        except DatasetError as error:  # another version, or a pipe
-            self._report.add_problem(path, str(error).removeprefix(f"{path}: "))
+        except DatasetError as error:  # damaged, another version, or a pipe
+            self._report.add_error(error, path)
             return None
         except StorageError as error:
             if not isinstance(error.__cause__, FileNotFoundError):

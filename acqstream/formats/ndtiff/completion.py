@@ -125,24 +125,24 @@ def levels_folder(container: Path) -> Path:
 
 def read_request(container: Path) -> dict[str, Any] | None:
     """Return the request in `acqstream.json`; None where the file is missing, damaged or of another writer."""
-    path = container / STATE_NAME
-    try:
-        content = parse_json(read_small_file(path), str(path), what="the request")
-    except (StorageError, CorruptDataset):
-        return None  # it holds hints: a dataset reads without them
-    request = content.get("request") if isinstance(content, dict) else None
+    request = _own_fields(container).get("request")
     return request if isinstance(request, dict) else None
 
 
 def dataset_id(container: Path) -> str:
     """The id of a dataset in `acqstream.json`; "" for a dataset of another writer."""
+    found = _own_fields(container).get("dataset_id")
+    return found if isinstance(found, str) else ""
+
+
+def _own_fields(container: Path) -> dict[str, Any]:
+    """The content of `acqstream.json`; empty where it is missing or damaged: a dataset reads without it."""
     path = container / STATE_NAME
     try:
-        content = parse_json(read_small_file(path), str(path), what="the id")
+        content = parse_json(read_small_file(path), str(path), what="the state")
     except (StorageError, CorruptDataset):
-        return ""
-    found = content.get("dataset_id") if isinstance(content, dict) else None
-    return found if isinstance(found, str) else ""
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def declared_axes(request: Mapping[str, Any] | None) -> list[dict[str, Any]]:

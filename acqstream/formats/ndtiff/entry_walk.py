@@ -238,7 +238,7 @@ class MetadataCheck:
         try:
             metadata = parse_json_object(text, str(file.path), offset)
         except CorruptDataset as error:
-            self._report.add_error(error, row)
+            self._report.add_error(error, row=row)
             return True
         if text and not metadata and b"{" not in text:
             self._report.add_problem(file.path, "metadata is blank", offset=offset, row=row)

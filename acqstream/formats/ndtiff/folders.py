@@ -95,11 +95,11 @@ def container_of(path: Path) -> Path:
     if not path.exists():
         return path  # a dataset that begins has no folder yet
     folder = path if path.is_dir() else path.parent
-    if _LEVEL.fullmatch(folder.absolute().name):
+    if is_level(folder):
         return folder.absolute().parent
     if folder == path and not _is_dataset(folder) and _first_magic(folder) is None:
         inside = _datasets_in(folder, 2)
-        is_dataset_in_it = len(inside) == 1 and not _LEVEL.fullmatch(inside[0].name)  # else it has just begun
+        is_dataset_in_it = len(inside) == 1 and not is_level(inside[0])  # else it has just begun
         return inside[0] if is_dataset_in_it else folder
     return folder
 
@@ -161,6 +161,11 @@ def mirror_parts(name: str, names: Collection[str]) -> Iterator[str]:
 
 def _is_listing(name: str, names: Collection[str]) -> bool:
     return f"{name.removesuffix(_LISTING_SUFFIX)}{_LISTED_SUFFIX}{VIEW_SUFFIX}" in names
+
+
+def is_level(folder: Path) -> bool:
+    """Return True for the folder of a resolution level, by its name."""
+    return _LEVEL.fullmatch(folder.absolute().name) is not None
 
 
 def level_of(folder: Path) -> int:

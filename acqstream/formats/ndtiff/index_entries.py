@@ -132,10 +132,10 @@ def parse_entries(
     )
 
 
-def read_entries(path: Path, *, ends_at_damage: bool = False) -> EntryBatch:
+def read_entries(path: Path) -> EntryBatch:
     """All complete entries of an index file, as `parse_entries` of its content, in memory bounded by the entries.
 
-    ends_at_damage: bytes that are no entry end them; otherwise they raise CorruptDataset. Raises StorageError.
+    Bytes that are no entry end them. Raises StorageError.
     """
     file = ReadFile(path)
     try:
@@ -146,7 +146,7 @@ def read_entries(path: Path, *, ends_at_damage: bool = False) -> EntryBatch:
             try:
                 part = parse_entries(data, str(path), position)
             except CorruptDataset as error:
-                if not ends_at_damage or error.offset is None:
+                if error.offset is None:
                     raise
                 data = data[: error.offset - position]
                 part = parse_entries(data, str(path), position)

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.ome_zarr.foreign import check, detect, folder_of, open_array
-from acqstream.formats.ome_zarr.layout import create_layout, max_encode_memory
+from acqstream.formats.ome_zarr.layout import create_layout
 from acqstream.formats.ome_zarr.plan import OmeZarrOptions, parse_options, plan
 
 FORMAT: ChunkFormat[OmeZarrOptions] = ChunkFormat(
     name="ome-zarr",
-    suffix=".ome.zarr",
     looked_for="zarr.json, .zgroup or .zarray of an image, an array or a collection",
-    byte_order="<",
-    grows=True,
     detect=detect,
     folder=folder_of,
     open=open_array,
     parse_options=parse_options,
     plan=plan,
     layout=create_layout,
-    max_encode_memory=max_encode_memory,
     check=check,
-    announces_indices=True,
     grows_picture=True,
 )

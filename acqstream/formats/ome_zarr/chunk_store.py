@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.arrays.array_spec import Position
 from acqstream.errors import CorruptDataset
-from acqstream.formats.ome_zarr.codec import MISSING, Extents, IndexCodec
-from acqstream.formats.ome_zarr.zarr_array import Position, ZarrArray
+from acqstream.formats.ome_zarr.codec import MISSING, Extents, IndexCodec, ZarrArray
 from acqstream.storage.stores.store import Store
 
 _ATTEMPTS = 20  # to read a chunk of an object that is being replaced
@@ -61,10 +61,10 @@ class IndexCache:
 class ChunkStore:
     """The chunks of an array below a prefix of a store, "" or a path that ends with "/".
 
-    cache: of the indices of shards; None: they are read again for every chunk.
+    cache: of the indices of shards.
     """
 
-    def __init__(self, store: Store, prefix: str, array: ZarrArray, cache: IndexCache | None = None) -> None:
+    def __init__(self, store: Store, prefix: str, array: ZarrArray, cache: IndexCache) -> None:
         self._store = store
         self._prefix = prefix
         self._array = array
@@ -93,16 +93,16 @@ class ChunkStore:
                 if self._is_current(index, key):
                     return chunk
             # Replaced meanwhile: an index and bytes of two objects give wrong items.
-            if self._cache is not None:
-                self._cache.drop(key)
+            self._cache.drop(key)
         raise CorruptDataset(f"was replaced {_ATTEMPTS} times while chunk {number} of it was read", path=where)
 
-    def stored(self, prefix: str = "") -> Iterator[Position]:
+    def stored(self) -> Iterator[Position]:
         """Positions of all stored chunks, also outside the grid; the indices of shards are read for it.
 
         A damaged shard counts as complete: reading its chunks reports it.
         """
-        for key in self._store.keys(self._prefix + prefix):
+        folder = self._array.keys.folder if self._array.shape else ""
+        for key in self._store.keys(self._prefix + folder):
             # Documents and foreign files lie among the chunks.
             shard = self._array.keys.parse(key.removeprefix(self._prefix), len(self._array.shape))
             if shard is None:
@@ -119,7 +119,7 @@ class ChunkStore:
     def _extents(self, key: str) -> Extents | None:
         if self._array.index is None:
             return None
-        if self._cache is not None and not self._is_current(self._array.index, key):
+        if not self._is_current(self._array.index, key):
             self._cache.drop(key)
         try:
             return self._index(self._array.index, key)
@@ -144,7 +144,7 @@ class ChunkStore:
         return offset, data
 
     def _index(self, index: IndexCodec, key: str) -> Extents | None:
-        kept = self._cache.get(key) if self._cache is not None else None
+        kept = self._cache.get(key)
         if kept is not None:
             return kept[0]
         for attempt in range(_ATTEMPTS):
@@ -160,14 +160,13 @@ class ChunkStore:
                 if attempt + 1 == _ATTEMPTS or self._store.size(key) == size:
                     raise
             else:
-                if self._cache is not None:
-                    self._cache.put(key, extents, content[16 * index.count :])
+                self._cache.put(key, extents, content[16 * index.count :])
                 return extents
         raise AssertionError("the last attempt returns or raises")
 
     def _is_current(self, index: IndexCodec, key: str) -> bool:
         """Whether the object still has the kept index. True where nothing is kept that could tell."""
-        kept = self._cache.get(key) if self._cache is not None and self._cache.may_change else None
+        kept = self._cache.get(key) if self._cache.may_change else None
         if kept is None:
             return True
         checksum = kept[1]

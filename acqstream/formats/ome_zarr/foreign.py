@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,22 +13,20 @@ from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import AcqStreamError, CorruptDataset, DatasetError, UnknownFormat
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
-from acqstream.formats.chunk_reader import ChunkReader, Damage, StoredLevel, open_readers
+from acqstream.formats.chunk_reader import ChunkReader, Damage, StoredLevel, open_readers, read_document
 from acqstream.formats.container_check import check_levels, open_checked
 from acqstream.formats.level_plan import PLANE
 from acqstream.formats.ome_zarr.chunk_store import ChunkStore, IndexCache
-from acqstream.formats.ome_zarr.hierarchy import DOCUMENT_NAMES, Node, collection_kind, read_node, several_images
-from acqstream.formats.ome_zarr.image_folders import SAMPLE, split_axes
-from acqstream.formats.ome_zarr.layout import Note, has_note, parse_note
+from acqstream.formats.ome_zarr.codec import ZarrArray
+from acqstream.formats.ome_zarr.hierarchy import DOCUMENT_NAMES, Node, read_node, several_images
+from acqstream.formats.ome_zarr.image_folders import SAMPLE
+from acqstream.formats.ome_zarr.layout import OmeZarrLayout, has_note, parse_note
 from acqstream.formats.ome_zarr.metadata import LevelEntry, Multiscales, axis_name, dimension_units, parse_multiscales
-from acqstream.formats.ome_zarr.zarr_array import ZarrArray
 from acqstream.formats.ome_zarr.zarr_json import DOCUMENT_NAME, parse_array
 from acqstream.storage.files.boundary import requested_links
-from acqstream.storage.files.small_file import MAX_FILE_BYTES, parse_fields
+from acqstream.storage.files.small_file import parse_fields
 from acqstream.storage.stores.data_path import DataPath
 from acqstream.storage.stores.store import Store
-
-NodeKind = Literal["image", "array", "plate", "collection", "nothing"]
 
 _MAX_ABOVE = 4  # folders between an array and the group that lists it
 
@@ -50,53 +47,16 @@ def folder_of(path: DataPath) -> DataPath:
 def open_array(path: DataPath) -> list[ChunkReader]:
     """Readers of all levels, the full resolution first: of all images of our container, or of one foreign image.
 
-    Raises UnknownFormat, DatasetError that lists the images of a foreign collection, CorruptDataset, StorageError.
-    """
-    folder = folder_of(path)
-    return open_readers(folder, _find_levels) if has_own_note(folder) else open_foreign(folder)
-
-
-def open_foreign(path: DataPath) -> list[ChunkReader]:
-    """Readers of all levels of an image or an array, the full resolution first.
-
-    Raises DatasetError that lists the images of a collection or a plate, UnknownFormat for anything else,
+    Raises DatasetError that lists the images of a foreign collection or plate, UnknownFormat for anything else,
     CorruptDataset, UnsupportedFeature, StorageError.
     """
     folder = folder_of(path)
-    store = _store(folder)
-    node = read_node(store)
-    if node is not None and node.array is None and not node.is_image:
-        raise several_images(store, node, str(folder))
-    return open_image(folder)
-
-
-def open_image(path: DataPath) -> list[ChunkReader]:
-    """Readers of all levels of the image, or of the one array, in a folder; the full resolution first.
-
-    Raises DatasetError if it is neither, CorruptDataset, UnsupportedFeature, StorageError.
-    """
-    return open_readers(path, _find_image_levels)
+    return open_readers(folder, _find_levels if has_own_note(folder) else _find_image_levels)
 
 
 def check(container: DataPath, report: CheckReport) -> ChunkCounts:
     """All levels: documents, indices of shards and chunks. Chunks beyond the grid in a shard are no problem."""
     return check_levels(open_checked(open_array, container, report), report, None)
-
-
-def find_node(path: DataPath) -> NodeKind:
-    """The kind of a node. A group that is no image and no plate is a collection, even an empty one.
-
-    Raises CorruptDataset, UnsupportedFeature, StorageError.
-    """
-    folder = _node_folder(path)
-    node = None if folder is None else read_node(_store(folder))
-    if node is None:
-        return "nothing"
-    if node.array is not None:
-        return "array"
-    if node.is_image:
-        return "image"
-    return "plate" if collection_kind(node) == "plate" else "collection"
 
 
 def has_own_note(folder: DataPath) -> bool:
@@ -110,15 +70,22 @@ def has_own_note(folder: DataPath) -> bool:
         return False
 
 
-def read_note(store: Store, where: str) -> Note:
-    """Our note in a container. Raises CorruptDataset, DatasetError if it has none."""
-    content = store.get(DOCUMENT_NAME, 0, MAX_FILE_BYTES)
-    if content is None:
-        raise DatasetError(f"{where}/{DOCUMENT_NAME} is missing")
-    fields = parse_fields(content, f"{where}/{DOCUMENT_NAME}")
+def read_layout(store: Store, where: str) -> tuple[OmeZarrLayout, bool]:
+    """The layout of a container of ours by its note, and whether it is complete.
+
+    Raises CorruptDataset, DatasetError if it has none.
+    """
+    fields = parse_fields(_require_document(store, DOCUMENT_NAME, where), f"{where}/{DOCUMENT_NAME}")
     if not has_note(fields.values.get("attributes")):
         raise DatasetError(f"{where} is not a container of acqstream any longer")
     return parse_note(fields.child("attributes"))
+
+
+def _require_document(store: Store, key: str, where: str) -> bytes:
+    content = read_document(store, key)
+    if content is None:
+        raise DatasetError(f"{where}/{key} is missing")
+    return content
 
 
 def _node_folder(path: DataPath) -> DataPath | None:
@@ -133,133 +100,107 @@ def _store(folder: DataPath) -> Store:
 
 def _find_levels(path: DataPath) -> Sequence[Callable[[], StoredLevel]]:
     store = _store(path)
-    note = read_note(store, str(path))
-    return [partial(ContainerLevel, path, store, note, level) for level in range(len(note.levels))]
+    layout, complete = read_layout(store, str(path))
+    levels = range(len(layout.plan.levels))
+    return [partial(_container_level, path, store, layout, level, complete=complete) for level in levels]
 
 
-class ContainerLevel:
-    """A StoredLevel of a container that our writer made: of all its images as one array, as our note describes it."""
+def _container_level(path: DataPath, store: Store, layout: OmeZarrLayout, level: int, *, complete: bool) -> ZarrLevel:
+    """A level of a container that our writer made: of all its images as one array, as our note describes it.
 
-    def __init__(self, path: DataPath, store: Store, note: Note, level: int) -> None:
-        spec = note.levels[level]
-        members, _ = split_axes(spec.axes)
-        self.complete = note.complete
-        self._store = store
-        self._folders = note.folders
-        self._level = level
-        self._members = len(members)
-        self._array = self._first_array(path, note)
-        self._cache = IndexCache(may_change=not note.complete)
-        self.spec: ArraySpec = replace(spec, chunk_shape=(*(1 for _ in members), *self._array.chunk_shape))
+    The array of the first image stands for all: they have the same chunks and codecs.
+    """
+    noted, members = layout.plan.levels[level], len(layout.plan.member_axes)
 
-    def read(self, position: Position) -> NDArray[np.generic] | None:
-        """See StoredLevel."""
-        members = self._members
-        chunk = self._chunks(position[:members]).read(position[members:])
-        return None if chunk is None else chunk.reshape(self.spec.chunk_shape)
+    def folder(member: Position) -> str:
+        return "/".join((*layout.folders.parts(member), str(level)))
 
-    def positions(self, on_damage: Damage) -> Iterator[Position]:
-        """See StoredLevel. A damaged shard counts as complete: reading its chunks reports it."""
-        del on_damage
-        for member in np.ndindex(*self.spec.shape[: self._members]):
-            for position in self._chunks(member).stored("c/"):
-                yield (*member, *position)
-
-    def place(self, position: Position) -> str:
-        """See StoredLevel."""
-        members = self._members
-        shard, _ = self._array.place(position[members:])
-        return f"{self._store.url}/{self._chunks(position[:members]).key(shard)}"
-
-    def _chunks(self, member: Position) -> ChunkStore:
-        return ChunkStore(self._store, self._prefix(member), self._array, self._cache)
-
-    def _prefix(self, member: Position) -> str:
-        return "".join(f"{part}/" for part in (*self._folders.parts(member), self._level))
-
-    def _first_array(self, path: DataPath, note: Note) -> ZarrArray:
-        """The array of the first image: all have the same chunks and codecs."""
-        members = self._members
-        key = f"{self._prefix((0,) * members)}{DOCUMENT_NAME}"
-        content = self._store.get(key, 0, MAX_FILE_BYTES)
-        if content is None:
-            raise DatasetError(f"{path}/{key} is missing")
-        array = parse_array(content, f"{path}/{key}")
-        if len(array.shape) != len(note.levels[0].axes) - members or array.dtype != note.levels[0].dtype:
-            raise DatasetError(f"{path}/{key}: {array.shape} of {array.dtype} is not an image of the container")
-        noted = note.levels[self._level]
-        for axis, has, stated in zip(noted.axes[members:], array.shape, noted.shape[members:], strict=True):
-            # Documents of arrays are put first: while it grows they have more of other axes than the note, or, when
-            # it ends, less. A size of the note alone would be zeros.
-            if has != stated if axis in (*PLANE, SAMPLE) else note.complete and has < stated:
-                text = f"has {has} items along {axis}, {DOCUMENT_NAME} of the container states {stated}"
-                raise CorruptDataset(text, path=f"{path}/{key}")
-        return array
-
-
-@dataclass(frozen=True, slots=True)
-class ImageLevel:
-    """A level: its path below the place that was opened, "" for the place itself."""
-
-    path: str
-    array: ZarrArray
-    spec: ArraySpec
+    key = f"{folder((0,) * members)}/{DOCUMENT_NAME}"
+    array = parse_array(_require_document(store, key, str(path)), f"{path}/{key}")
+    if len(array.shape) != len(noted.axes) - members or array.dtype != noted.dtype:
+        raise DatasetError(f"{path}/{key}: {array.shape} of {array.dtype} is not an image of the container")
+    for axis, has, stated in zip(noted.axes[members:], array.shape, noted.shape[members:], strict=True):
+        # Documents of arrays are put first: while it grows they have more of other axes than the note, or, when
+        # it ends, less. A size of the note alone would be zeros.
+        if has != stated if axis in (*PLANE, SAMPLE) else complete and has < stated:
+            text = f"has {has} items along {axis}, {DOCUMENT_NAME} of the container states {stated}"
+            raise CorruptDataset(text, path=f"{path}/{key}")
+    spec = replace(noted, chunk_shape=(*(1,) * members, *array.chunk_shape))
+    return ZarrLevel(store, array, spec, folder, is_ours=True, complete=complete)
 
 
 def _find_image_levels(path: DataPath) -> Sequence[Callable[[], StoredLevel]]:
+    """The levels of an image, or the one of an array, from its documents."""
     store = _store(path)
-    return [partial(ZarrLevel, store, found) for found in find_levels(path, store)]
+    node = read_node(store)
+    if node is None:
+        raise DatasetError(f"{path}: no Zarr array or group here")
+    if node.array is not None:
+        return [partial(ZarrLevel, store, node.array, _array_spec(path, node.array), _always(""))]
+    if not node.is_image:
+        raise several_images(store, node, str(path))
+    image = parse_multiscales(node)
+    arrays = [_level_array(store, entry, node) for entry in image.levels]
+    return [
+        partial(ZarrLevel, store, array, _image_spec(image, entry, array, arrays[0], node), _always(entry.path))
+        for entry, array in zip(image.levels, arrays, strict=True)
+    ]
+
+
+def _always(folder: str) -> Callable[[Position], str]:
+    return lambda _member: folder
 
 
 class ZarrLevel:
-    """A StoredLevel of one level of an image. complete is True: other software notes nothing of it.
+    """A StoredLevel: the arrays of one level, by their positions along the first axes of spec; `folder` has each.
 
+    Without a note of ours it counts as complete, and may change all the same: nothing tells.
     A missing chunk is returned as one of the fill value, unless that is 0.
     """
 
-    complete = True
-
-    def __init__(self, store: Store, found: ImageLevel) -> None:
-        self.spec = found.spec
-        self._array = found.array
+    def __init__(
+        self,
+        store: Store,
+        array: ZarrArray,
+        spec: ArraySpec,
+        folder: Callable[[Position], str],
+        *,
+        is_ours: bool = False,
+        complete: bool = True,
+    ) -> None:
+        self.spec = spec
+        self.complete = complete
         self._store = store
-        # Its writer may still be at work, and nothing tells.
-        prefix = f"{found.path}/" if found.path else ""
-        self._chunks = ChunkStore(store, prefix, found.array, IndexCache(may_change=True))
+        self._array = array
+        self._folder = folder
+        self._members = len(spec.axes) - len(array.shape)
+        self._cache = IndexCache(may_change=not (is_ours and complete))
 
     def read(self, position: Position) -> NDArray[np.generic] | None:
         """See StoredLevel."""
-        chunk, fill = self._chunks.read(position), self._array.fill
-        if chunk is not None or fill == 0:
-            return chunk
+        members = self._members
+        chunk, fill = self._chunks(position[:members]).read(position[members:]), self._array.fill
+        if chunk is not None:
+            return chunk.reshape(self.spec.chunk_shape)
+        if fill == 0:
+            return None
         return np.full([part.stop - part.start for part in self.spec.region(position)], fill, self._array.dtype)
 
     def positions(self, on_damage: Damage) -> Iterator[Position]:
         """See StoredLevel. A damaged shard counts as complete: reading its chunks reports it."""
         del on_damage
-        return self._chunks.stored()
+        for member in np.ndindex(*self.spec.shape[: self._members]):
+            for position in self._chunks(member).stored():
+                yield (*member, *position)
 
     def place(self, position: Position) -> str:
         """See StoredLevel."""
-        return f"{self._store.url}/{self._chunks.key(self._array.place(position)[0])}"
+        members = self._members
+        return f"{self._store.url}/{self._chunks(position[:members]).key(self._array.place(position[members:])[0])}"
 
-
-def find_levels(path: DataPath, store: Store) -> list[ImageLevel]:
-    """The levels of an image, or the one of an array, from its documents. store has `place` as its root."""
-    node = read_node(store)
-    if node is None:
-        raise DatasetError(f"{path}: no Zarr array or group here")
-    if node.array is not None:
-        return [ImageLevel("", node.array, _array_spec(path, node.array))]
-    if not node.is_image:
-        raise DatasetError(f"{path}: a Zarr group, but no image")
-    image = parse_multiscales(node)
-    arrays = [_level_array(store, entry, node) for entry in image.levels]
-    first = arrays[0]
-    return [
-        ImageLevel(entry.path, array, _image_spec(image, entry, array, first, node))
-        for entry, array in zip(image.levels, arrays, strict=True)
-    ]
+    def _chunks(self, member: Position) -> ChunkStore:
+        folder = self._folder(member)
+        return ChunkStore(self._store, f"{folder}/" if folder else "", self._array, self._cache)
 
 
 def _level_array(store: Store, entry: LevelEntry, group: Node) -> ZarrArray:

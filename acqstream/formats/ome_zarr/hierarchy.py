@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Literal
 
 from acqstream.errors import AcqStreamError, CorruptDataset, DatasetError
-from acqstream.formats.ome_zarr.zarr_array import ZarrArray
+from acqstream.formats.ome_zarr.codec import ZarrArray
 from acqstream.formats.ome_zarr.zarr_json import parse_array, parse_array_v2
 from acqstream.model.fields import Fields
 from acqstream.storage.files.small_file import MAX_FILE_BYTES, parse_fields
@@ -101,14 +101,6 @@ _MAX_SERIES = 100_000
 _SERIES_GROUP = "OME"
 
 
-@dataclass(frozen=True, slots=True)
-class ListedImage:
-    """An image: its path below the group and its name, "" for none."""
-
-    path: str
-    name: str
-
-
 def collection_kind(node: Node) -> CollectionKind | None:
     """The kind of a group; None for an array or an image."""
     if node.array is not None or node.is_image:
@@ -117,15 +109,6 @@ def collection_kind(node: Node) -> CollectionKind | None:
         if kind in node.ome:
             return kind
     return "series" if "bioformats2raw.layout" in node.ome else "group"
-
-
-def list_images(store: Store) -> list[ListedImage]:
-    """The images of the group at the root of a store, in order; [] if it is none or has none.
-
-    Raises CorruptDataset, StorageError. A damaged image is listed without a name.
-    """
-    node = read_node(store)
-    return [] if node is None else [ListedImage(path, _name(store, path)) for path in image_paths(store, node)]
 
 
 def image_paths(store: Store, node: Node) -> Iterator[str]:

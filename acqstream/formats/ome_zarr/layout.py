@@ -26,11 +26,10 @@ from acqstream.formats.array_members import MAX_MEMBERS, has_too_many, member_pa
 from acqstream.formats.array_note import note_of_array, note_of_level, read_array, read_level
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, InPlace, Plan
 from acqstream.formats.ome_zarr import metadata as docs
-from acqstream.formats.ome_zarr.codec import MISSING, ChunkCodecs, IndexCodec
+from acqstream.formats.ome_zarr.codec import MISSING, ChunkCodecs, IndexCodec, KeyEncoding, ZarrArray
 from acqstream.formats.ome_zarr.image_folders import ImageFolders, has_fields, image_axis, split_axes
 from acqstream.formats.ome_zarr.metadata import is_well, planned_wells, plate_metadata, well_metadata
 from acqstream.formats.ome_zarr.plan import OmeZarrOptions, parse_options
-from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
 from acqstream.formats.ome_zarr.zarr_json import DTYPES, MAX_NDIM, array_document, parse_array
 from acqstream.model.axes import POSITION
 from acqstream.model.fields import Fields
@@ -41,31 +40,19 @@ KEY = "acqstream"
 _VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """levels: the finest first, as announced, without chunks. folders are those of the images. options are those of the
-    writer.
-    """
-
-    levels: tuple[ArraySpec, ...]
-    folders: ImageFolders
-    options: OmeZarrOptions
-    complete: bool
-
-
-def note_to_json(note: Note) -> dict[str, Any]:
-    """The note as it stands in zarr.json."""
-    full = note.levels[0]
+def note_to_json(layout: OmeZarrLayout, *, complete: bool) -> dict[str, Any]:
+    """The note as it stands in zarr.json. complete: nothing more will come."""
+    full, folders = layout.plan.full, layout.folders
     return {
         "format": "acqstream-ome-zarr",
         "version": _VERSION,
-        "complete": note.complete,
+        "complete": complete,
         "dtype": full.dtype.name,
         **note_of_array(full),
-        "planned": [*note.folders.planned],
-        **({"wells": [*note.folders.wells]} if note.folders.wells else {}),
-        "options": note.options.to_json(),
-        "levels": [note_of_level(level) for level in note.levels],
+        "planned": [*folders.planned],
+        **({"wells": [*folders.wells]} if folders.wells else {}),
+        "options": layout.options.to_json(),
+        "levels": [note_of_level(level) for level in layout.plan.levels],
     }
 
 
@@ -75,8 +62,11 @@ def has_note(attributes: object) -> bool:
     return isinstance(note, dict) and note.get("format") == "acqstream-ome-zarr"
 
 
-def parse_note(attributes: Fields) -> Note:
-    """The note in the attributes of a group. Raises the error of `attributes` for a damaged one."""
+def parse_note(attributes: Fields) -> tuple[OmeZarrLayout, bool]:
+    """The layout in our note in the attributes of a group, its levels without chunks, and whether it is complete.
+
+    Raises the error of `attributes` for a damaged note.
+    """
     fields = attributes.child(KEY)
     if (fields.text("format"), fields.integer("version")) != ("acqstream-ome-zarr", _VERSION):
         raise fields.wrong("version", f"{_VERSION}, and format acqstream-ome-zarr")
@@ -96,12 +86,8 @@ def parse_note(attributes: Fields) -> Note:
     levels = tuple(_noted_level(level, array, len(members)) for level in fields.children("levels"))
     if not levels:
         raise fields.wrong("levels", "one level at least")
-    return Note(
-        levels=levels,
-        folders=_noted_folders(fields, members),
-        options=options,
-        complete=fields.flag("complete"),
-    )
+    folders = _noted_folders(fields, members)
+    return OmeZarrLayout(Plan(levels=levels, member_axes=members), options, folders), fields.flag("complete")
 
 
 def _noted_folders(fields: Fields, members: tuple[str, ...]) -> ImageFolders:
@@ -129,6 +115,11 @@ class OmeZarrLayout(ChunkLayout):
 
     keys: ClassVar[KeyEncoding] = KeyEncoding()
     version: ClassVar[str] = docs.VERSION
+    announces_indices: ClassVar[bool] = True
+
+    def max_encode_memory(self, spec: ArraySpec) -> int:
+        """See ChunkLayout."""
+        return 0 if self.options.is_raw else 2 * spec.chunk_bytes + self.options.compression.working_bytes
 
     @property
     def needs(self) -> Capability:
@@ -172,8 +163,7 @@ class OmeZarrLayout(ChunkLayout):
     ) -> Encoded:
         """See ChunkLayout. Chunks of zeros without frames are left out of a compressed shard."""
         spec, codecs = self.plan.levels[level], self.codecs(level)
-        if chunk.shape != spec.memory_shape:
-            raise ValueError(f"a chunk of shape {chunk.shape} at {position} of level {level}, not {spec.memory_shape}")
+        self.check_chunk(level, position, chunk)
         if not spec.block_shape or self._is_in_place:
             whole = ChunkCodecs(chunk.shape, codecs.dtype, codecs.compressors)
             return [whole.encode(chunk)]
@@ -230,9 +220,7 @@ class OmeZarrLayout(ChunkLayout):
 
     def documents(self, *, complete: bool) -> Mapping[str, bytes]:
         """See ChunkLayout."""
-        note = note_to_json(
-            Note(levels=self.plan.levels, folders=self.folders, options=self.options, complete=complete)
-        )
+        note = note_to_json(self, complete=complete)
         if self.folders.wells:
             return self._plate_documents({KEY: note}, complete=complete)
         if self.plan.member_axes:
@@ -297,27 +285,24 @@ class OmeZarrLayout(ChunkLayout):
         fields = parse_fields(documents[key], f"{where}/{key}")
         if not has_note(fields.values.get("attributes")):
             raise DatasetExists(f"{where} exists and is not an OME-Zarr container of acqstream")
-        found = parse_note(fields.child("attributes"))
+        found, complete = parse_note(fields.child("attributes"))
         own = self.plan.levels
         options = self.options.resumed(found.options)
-        if (found.levels[0].axes, found.options) != (own[0].axes, options):
-            text = f"axes {found.levels[0].axes}, {found.options.to_json()}"
+        if (found.plan.levels[0].axes, found.options) != (own[0].axes, options):
+            text = f"axes {found.plan.levels[0].axes}, {found.options.to_json()}"
             raise DatasetExists(f"{where} exists with {text}, expected {own[0].axes}, {options.to_json()}")
-        if found.levels[0].dtype != own[0].dtype:
-            raise DatasetExists(f"{where} exists with items of {found.levels[0].dtype}, expected {own[0].dtype}")
-        if [level.factors for level in found.levels] != [level.factors for level in own]:
+        if found.plan.levels[0].dtype != own[0].dtype:
+            raise DatasetExists(f"{where} exists with items of {found.plan.levels[0].dtype}, expected {own[0].dtype}")
+        if [level.factors for level in found.plan.levels] != [level.factors for level in own]:
             raise DatasetExists(
-                f"{where} exists with {len(found.levels)} levels, expected {len(own)}, or other factors"
+                f"{where} exists with {len(found.plan.levels)} levels, expected {len(own)}, or other factors"
             )
         for number in range(len(own)):
             key = self._array_key(number)
             if key in documents:
                 _check_shards(self.array(number), parse_array(documents[key], f"{where}/{key}"), f"{where}/{key}")
-        shapes = [level.shape for level in found.levels]
-        if not found.complete:
-            shapes = [tuple(map(max, shape, level.shape)) for shape, level in zip(shapes, own, strict=True)]
-        resumed = replace(self, plan=self.plan.with_shapes(shapes), options=options, folders=found.folders)
-        return resumed, found.complete
+        plan = self.plan.resumed(found.plan.levels, complete=complete)
+        return replace(self, plan=plan, options=options, folders=found.folders), complete
 
     def check_growth(self, shape: Sequence[int]) -> None:
         """See ChunkLayout."""
@@ -405,13 +390,6 @@ def image_name(plan: Plan, member: Position) -> str:
         labels = plan.full.labels.get(axis, ())
         parts.append(labels[at] if at < len(labels) and labels[at] else f"{axis} {at}")
     return ", ".join(parts)
-
-
-def max_encode_memory(level: ArraySpec, options: OmeZarrOptions) -> int:
-    """Bytes that encoding a chunk of the engine takes at most."""
-    if options.is_raw:
-        return 0
-    return 2 * level.chunk_bytes + options.compression.working_bytes
 
 
 def _index_of(spec: ArraySpec) -> IndexCodec:

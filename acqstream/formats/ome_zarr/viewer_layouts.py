@@ -31,10 +31,9 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, Plan
 from acqstream.formats.ome_zarr import metadata as docs
-from acqstream.formats.ome_zarr.codec import ChunkCodecs
+from acqstream.formats.ome_zarr.codec import ChunkCodecs, KeyEncoding, ZarrArray
 from acqstream.formats.ome_zarr.layout import OmeZarrLayout, image_name, plan_folders
 from acqstream.formats.ome_zarr.plan import OmeZarrOptions
-from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
 from acqstream.formats.ome_zarr.zarr_json import array_document
 from acqstream.model.axes import PICTURE_AXES
 
@@ -145,9 +144,7 @@ class XarrayLayout(ChunkLayout):
 
     def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
         """See ChunkLayout. Chunks in little-endian are not copied."""
-        del position
-        if chunk.shape != self.plan.levels[level].chunk_shape:
-            raise ValueError(f"a chunk of shape {chunk.shape}, not {self.plan.levels[level].chunk_shape}")
+        self.check_chunk(level, position, chunk)
         return [self._codecs.encode(chunk)]
 
     def decode(self, level: int, position: Position, data: bytes, where: str) -> NDArray[np.generic]:

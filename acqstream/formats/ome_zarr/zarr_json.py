@@ -9,7 +9,7 @@ import base64
 import binascii
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -17,8 +17,7 @@ import numpy as np
 
 from acqstream.errors import UnsupportedFeature
 from acqstream.formats.compression import ZARR_CODECS, ZARR_COMPRESSION, ZARR_V2_CODECS, Compressor
-from acqstream.formats.ome_zarr.codec import ChunkCodecs, IndexCodec, known_sizes
-from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
+from acqstream.formats.ome_zarr.codec import ChunkCodecs, IndexCodec, KeyEncoding, ZarrArray, known_sizes
 from acqstream.model.fields import Fields
 from acqstream.storage.files.small_file import parse_fields
 
@@ -44,6 +43,7 @@ MAX_CHUNK_BYTES = 2**31 - 1  # of a decoded chunk
 _MAX_EXTENT = 2**63 - 1
 _MAX_CODECS = 100  # of a chain: each is time for every chunk
 _MAX_SHARD_CHUNKS = 2**22  # its index has 64 MiB then
+_NOT_FINITE: Mapping[str, float] = MappingProxyType({"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf})
 _MEMBERS = frozenset(
     (
         "zarr_format",
@@ -60,6 +60,10 @@ _MEMBERS = frozenset(
         "consolidated_metadata",
     )
 )
+
+
+ParseText = Callable[[str, np.dtype[np.generic]], Any]
+"""An item from a text that is no number."""
 
 
 def array_document(array: ZarrArray) -> dict[str, Any]:
@@ -94,9 +98,7 @@ def parse_array(content: bytes, where: str) -> ZarrArray:
     if (fields.integer("zarr_format"), fields.text("node_type")) != (3, "array"):
         raise fields.wrong("node_type", "array, with zarr_format 3")
     _check_members(fields, where)
-    shape = fields.integers("shape")
-    if len(shape) > MAX_NDIM or math.prod(shape) > _MAX_EXTENT:
-        raise fields.wrong("shape", f"at most {MAX_NDIM} axes and 2^63 - 1 items")
+    shape = _shape(fields)
     dtype = _dtype(fields, where)
     grid = _named(fields.values.get("chunk_grid"), fields, "chunk_grid")
     if grid[0] != "regular":
@@ -110,7 +112,7 @@ def parse_array(content: bytes, where: str) -> ZarrArray:
         shard_shape=shard_shape,
         index=index,
         keys=_key_encoding(fields, where),
-        fill=_fill(fields, dtype),
+        fill=_fill(fields, dtype, _hex_item),
         dimension_names=_dimension_names(fields, len(shape)) if names is not None else ("",) * len(shape),
         attributes=fields.mapping("attributes"),
     )
@@ -180,6 +182,13 @@ def _key_encoding(fields: Fields, where: str) -> KeyEncoding:
     return KeyEncoding(name == "default", "/" if separator == "/" else ".")
 
 
+def _shape(fields: Fields) -> tuple[int, ...]:
+    shape = fields.integers("shape")
+    if len(shape) > MAX_NDIM or math.prod(shape) > _MAX_EXTENT:
+        raise fields.wrong("shape", f"at most {MAX_NDIM} axes and 2^63 - 1 items")
+    return shape
+
+
 def _dimension_names(fields: Fields, ndim: int) -> tuple[str, ...]:
     names = fields.items("dimension_names", ndim)
     if not all(name is None or isinstance(name, str) for name in names):
@@ -187,29 +196,35 @@ def _dimension_names(fields: Fields, ndim: int) -> tuple[str, ...]:
     return tuple(name or "" for name in names)
 
 
-def _fill(fields: Fields, dtype: np.dtype[np.generic]) -> Any:
-    """The fill value as an item. Sources: Zarr v3 core, "Fill value"."""
+def _fill(fields: Fields, dtype: np.dtype[np.generic], parse_text: ParseText) -> Any:
+    """The fill value as an item. Sources: Zarr v3 core, "Fill value"; Zarr v2, "Fill value encoding"."""
     value = fields.values.get("fill_value")
     try:
         if dtype.kind == "c" and isinstance(value, list) and len(value) == 2:
             half = np.dtype(f"f{dtype.itemsize // 2}")
-            return dtype.type(complex(float(_fill_item(value[0], half)), float(_fill_item(value[1], half))))
-        return _fill_item(value, dtype)
-    except (TypeError, ValueError, OverflowError) as error:
+            return dtype.type(complex(*(float(_fill_item(part, half, parse_text)) for part in value)))
+        return _fill_item(value, dtype, parse_text)
+    except (TypeError, ValueError, OverflowError, binascii.Error) as error:
         raise fields.wrong("fill_value", f"an item of {dtype}") from error
 
 
-def _fill_item(value: object, dtype: np.dtype[np.generic]) -> Any:
+def _fill_item(value: object, dtype: np.dtype[np.generic], parse_text: ParseText) -> Any:
+    if dtype.kind in "fc" and isinstance(value, str) and value in _NOT_FINITE:
+        return dtype.type(_NOT_FINITE[value])
+    if isinstance(value, str):
+        return parse_text(value, dtype)
     if dtype.kind == "b" and isinstance(value, bool):
         return dtype.type(value)
-    if isinstance(value, str) and dtype.kind == "f":
-        if value.startswith("0x"):
-            return np.array([int(value, 16)], f"u{dtype.itemsize}").view(dtype)[0]
-        if value in ("NaN", "Infinity", "-Infinity"):
-            return dtype.type(float(value.lower().replace("infinity", "inf")))
     if isinstance(value, bool) or not isinstance(value, int | float) or (dtype.kind in "iu" and value != int(value)):
         raise TypeError(f"{value!r:.60} is not an item of {dtype}")
     return np.array(int(value) if dtype.kind in "iu" else value, dtype)[()]
+
+
+def _hex_item(text: str, dtype: np.dtype[np.generic]) -> Any:
+    """An item from its bytes in hexadecimal digits."""
+    if dtype.kind != "f" or not text.startswith("0x"):
+        raise TypeError(f"{text!r:.60} is not an item of {dtype}")
+    return np.array([int(text, 16)], f"u{dtype.itemsize}").view(dtype)[0]
 
 
 def _codecs(
@@ -289,19 +304,15 @@ def _byte_order(configuration: Fields, item_bytes: int) -> Literal["<", ">"]:
     return "<" if configuration.text("endian") == "little" else ">"
 
 
-_MAX_V2_EXTENT = 2**63 - 1
 _V2_DTYPE = re.compile(r"[<>|][biufc](1|2|4|8|16)")
-_NOT_FINITE: Mapping[str, float] = MappingProxyType({"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf})
 
 
 def parse_array_v2(content: bytes, where: str) -> ZarrArray:
     """The array that a `.zarray` describes. Raises CorruptDataset, UnsupportedFeature that name `where`."""
-    fields = parse_fields(content, where, max_integer=_MAX_V2_EXTENT)
+    fields = parse_fields(content, where, max_integer=_MAX_EXTENT)
     if fields.integer("zarr_format") != 2:
         raise fields.wrong("zarr_format", "2")
-    shape = fields.integers("shape")
-    if len(shape) > MAX_NDIM or math.prod(shape) > _MAX_V2_EXTENT:
-        raise fields.wrong("shape", f"at most {MAX_NDIM} axes and 2^63 - 1 items")
+    shape = _shape(fields)
     dtype = _v2_dtype(fields, where)
     chunk_shape = fields.integers("chunks", len(shape), minimum=1)
     if math.prod(chunk_shape) * dtype.itemsize > MAX_CHUNK_BYTES:
@@ -346,24 +357,9 @@ def _v2_compressor(fields: Fields, where: str) -> tuple[Compressor, ...]:
 
 def _v2_fill(fields: Fields, dtype: np.dtype[np.generic]) -> Any:
     """The fill value as an item; null, for none, is 0."""
-    value = fields.values.get("fill_value")
-    if value is None:
-        return dtype.type(0)
-    try:
-        if dtype.kind == "c" and isinstance(value, list) and len(value) == 2:
-            return dtype.type(complex(*(_v2_number(part, dtype) for part in value)))
-        return np.array(_v2_number(value, dtype), dtype)[()]
-    except (TypeError, ValueError, OverflowError, binascii.Error) as error:
-        raise fields.wrong("fill_value", f"an item of {dtype}") from error
+    return dtype.type(0) if fields.values.get("fill_value") is None else _fill(fields, dtype, _v2_text)
 
 
-def _v2_number(value: object, dtype: np.dtype[np.generic]) -> Any:
-    if isinstance(value, str):
-        if dtype.kind in "fc" and value in _NOT_FINITE:
-            return _NOT_FINITE[value]
-        return np.frombuffer(base64.b64decode(value, validate=True), dtype, 1)[0]
-    if isinstance(value, bool) and dtype.kind == "b":
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float) or (dtype.kind in "iub" and value != int(value)):
-        raise TypeError(f"{value!r:.60} is not an item of {dtype}")
-    return int(value) if dtype.kind in "iub" else value
+def _v2_text(text: str, dtype: np.dtype[np.generic]) -> Any:
+    """An item from its bytes in base64."""
+    return np.frombuffer(base64.b64decode(text, validate=True), dtype, 1)[0]

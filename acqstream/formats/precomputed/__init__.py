@@ -11,24 +11,17 @@ from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.precomputed.foreign import check, detect, folder_of, open_array
 from acqstream.formats.precomputed.layout import plan
 from acqstream.formats.precomputed.metadata import PrecomputedOptions, parse_options
-from acqstream.formats.precomputed.shard_layout import create_layout, max_encode_memory
+from acqstream.formats.precomputed.shard_layout import create_layout
 
 FORMAT: ChunkFormat[PrecomputedOptions] = ChunkFormat(
     name="precomputed",
-    suffix=".precomputed",
     looked_for="info with type, data_type and scales",
-    byte_order="<",
-    grows=True,
     detect=detect,
     folder=folder_of,
     open=open_array,
     parse_options=parse_options,
     plan=plan,
     layout=create_layout,
-    max_encode_memory=max_encode_memory,
     check=check,
-    needs_distances=lambda _options: True,  # info
-    announces_indices=True,
-    names_picture=True,
     is_lossy=lambda options: options.encoding == "jpeg",
 )

@@ -25,13 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.codecs.images import JPEG_CHANNELS, PNG_CHANNELS, decode_jpeg, decode_png, encode_jpeg, encode_png
+from acqstream.codecs.sizes import SPARE_BYTES
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.chunk_layout import Encoded
 
 PNG_DTYPES = ("uint8", "uint16")
 JPEG_DTYPES = ("uint8",)
 READ_ENCODINGS = ("raw", "png", "jpeg", "compressed_segmentation")
-_SPARE_BYTES = 65536  # headers and texts of images, and what gzip adds
 
 _Shape = tuple[int, ...]  # channels, z, y, x
 _Block = tuple[int, int, int]  # z, y, x
@@ -85,7 +85,7 @@ def max_chunk_bytes(shape: _Shape, dtype: np.dtype[np.generic], kind: tuple[str,
     encoding, block = kind
     if encoding == "compressed_segmentation":
         return max_label_bytes(shape, block, dtype)
-    return 2 * math.prod(shape) * dtype.itemsize + _SPARE_BYTES
+    return 2 * math.prod(shape) * dtype.itemsize + SPARE_BYTES
 
 
 def _decode_image(data: bytes, shape: _Shape, dtype: np.dtype[np.generic], encoding: str) -> NDArray[np.generic]:
@@ -95,6 +95,7 @@ def _decode_image(data: bytes, shape: _Shape, dtype: np.dtype[np.generic], encod
         raise CorruptDataset(f"{encoding} of {channels} channels of {dtype}")
     pixels = math.prod(sides)
     image = decode_png(data, pixels, channels, dtype) if encoding == "png" else decode_jpeg(data, pixels, channels)
+    # The image has a pixel's samples side by side; the chunk has one channel after another.
     return np.ascontiguousarray(image.T).reshape(shape)
 
 
@@ -130,7 +131,7 @@ def max_label_bytes(shape: tuple[int, ...], block: _Block, dtype: np.dtype[np.ge
     """More than any chunk of this shape takes: a table entry and an index for each voxel, and the headers."""
     channels, *sides = shape
     counts = [-(-size // step) for size, step in zip(sides, block, strict=True)]
-    return channels * math.prod(counts) * (8 + math.prod(block) * (dtype.itemsize + 4)) + 4 * channels + 65536
+    return channels * math.prod(counts) * (8 + math.prod(block) * (dtype.itemsize + 4)) + 4 * channels + SPARE_BYTES
 
 
 def _blocks(shape: tuple[int, ...], block: _Block) -> Iterator[tuple[slice, ...]]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
+from acqstream.codecs.sizes import SPARE_BYTES
 from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
@@ -22,6 +24,7 @@ from acqstream.formats.chunk_reader import (
     open_readers,
     read_document,
     read_object,
+    require_document,
 )
 from acqstream.formats.container_check import check_documents, check_layout, check_levels, open_checked
 from acqstream.formats.precomputed.codec import decode_chunk, max_chunk_bytes
@@ -45,7 +48,7 @@ from acqstream.formats.precomputed.sharding import (
     Three,
     cell_of,
     chunk_id,
-    has_long_ids,
+    id_bits,
     unpacked,
 )
 from acqstream.storage.files.boundary import leads_out, requested_links
@@ -57,7 +60,6 @@ _MAX_DEPTH = 20  # of a member in its container, folders
 _NM_PER_UM = 1000.0
 _GZIP, _BROTLI = ".gz", ".br"
 _AT_ONCE = 65536  # ids of a minishard index
-_SPARE_BYTES = 65536  # what gzip may add
 
 
 def detect(path: DataPath) -> bool:
@@ -91,11 +93,7 @@ def is_container(folder: DataPath) -> bool:
 
 def read_layout(store: Store) -> tuple[PrecomputedLayout, bool]:
     """The layout of a container of ours, and whether it is complete. Raises DatasetError, CorruptDataset."""
-    where = f"{store.url}/{NOTE_NAME}"
-    content = read_document(store, NOTE_NAME)
-    if content is None:
-        raise DatasetError(f"{where}: no such file")
-    note = parse_note(content, where)
+    note = parse_note(require_document(store, NOTE_NAME), f"{store.url}/{NOTE_NAME}")
     return noted_layout(note), note.complete
 
 
@@ -132,20 +130,7 @@ def check_volume(volume: DataPath, report: CheckReport) -> ChunkCounts:
         assert isinstance(reader.level, VolumeLevel)  # as `open_volume` makes them
         for place in reader.level.chunks.strangers():
             report.add_note(f"{place} belongs to no chunk")
-    return check_levels(readers, report, None, _check_chunk)
-
-
-def _check_chunk(reader: ChunkReader, position: Position, report: CheckReport) -> int:
-    """Bytes of items that were read."""
-    try:
-        chunk = reader.read_chunk(position)
-    except CorruptDataset as error:
-        report.add_error(error)
-        return 0
-    except UnsupportedFeature as error:
-        report.add_problem(reader.path, str(error).removeprefix(f"{reader.path}: "))
-        return 0
-    return 0 if chunk is None else chunk.nbytes
+    return check_levels(readers, report, None)
 
 
 class VolumeLevel:
@@ -194,7 +179,7 @@ def _open_chunks(volume: DataPath, store: Store, scale: Scale) -> ScaleChunks:
         store, folder = (volume / scale.key).store(follows_links=True), ""
     if scale.sharding is None:
         return ChunkFiles(store, folder, scale)
-    if has_long_ids(scale.grid):
+    if id_bits(scale.grid) > 64:
         raise CorruptDataset(f"a grid of {scale.grid} chunks, whose ids take more than 64 bits", path=where)
     return ShardFiles(store, folder, scale, scale.sharding)
 
@@ -262,34 +247,43 @@ class Content(NamedTuple):
     where: str
 
 
-class ScaleChunks(Protocol):
+@dataclass(frozen=True, slots=True)
+class ScaleChunks(ABC):
     """Reads and lists the chunks of a scale; from any thread. Everything has the order x, y, z.
 
     folder is its key in the store, "" or with "/" at the end.
     """
 
-    @property
-    def store(self) -> Store: ...
-    @property
-    def folder(self) -> str: ...
-
-    def content(self, cell: Three, max_bytes: int) -> Content | None:
-        """At most max_bytes; None if the chunk is not stored. Raises CorruptDataset, UnsupportedFeature."""
-
-    def cells(self, on_damage: Damage) -> Iterator[Three]:
-        """All stored cells inside the grid; on_damage gets what is wrong with an index and may raise it."""
-
-    def strangers(self) -> Iterator[str]:
-        """Files of the folder that belong to no chunk, for messages."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkFiles:
-    """A scale without shards: a file for each chunk."""
-
     store: Store
     folder: str
     scale: Scale
+
+    @abstractmethod
+    def content(self, cell: Three, max_bytes: int) -> Content | None:
+        """At most max_bytes; None if the chunk is not stored. Raises CorruptDataset, UnsupportedFeature."""
+
+    @abstractmethod
+    def cells(self, on_damage: Damage) -> Iterator[Three]:
+        """All stored cells inside the grid; on_damage gets what is wrong with an index and may raise it."""
+
+    @abstractmethod
+    def is_own(self, name: str) -> bool:
+        """Return True for a file of the folder that has chunks of this scale."""
+
+    def names(self) -> Iterable[str]:
+        """What lies in the folder; names of folders have "/" at their end."""
+        return self.store.children(self.folder.removesuffix("/"))
+
+    def strangers(self) -> Iterator[str]:
+        """Files of the folder that belong to no chunk, for messages."""
+        # Folders are left alone: other scales may lie below this one.
+        for name in self.names():
+            if not name.endswith("/") and not self.is_own(name):
+                yield f"{self.store.url}/{self.folder}{name}"
+
+
+class ChunkFiles(ScaleChunks):
+    """A scale without shards: a file for each chunk."""
 
     def content(self, cell: Three, max_bytes: int) -> Content | None:
         """See ScaleChunks. A file with `.gz` after its name stands for one without."""
@@ -298,7 +292,7 @@ class ChunkFiles:
         if data is not None:
             return Content(data, f"{self.store.url}/{key}")
         # cloud-volume packs chunks so; servers of the web unpack them under the plain name.
-        packed = read_object(self.store, key + _GZIP, max_bytes + _SPARE_BYTES)
+        packed = read_object(self.store, key + _GZIP, max_bytes + SPARE_BYTES)
         if packed is not None:
             where = f"{self.store.url}/{key}{_GZIP}"
             return Content(unpacked(packed, max_bytes, where, 0), where)
@@ -309,17 +303,11 @@ class ChunkFiles:
     def cells(self, on_damage: Damage) -> Iterator[Three]:
         """See ScaleChunks."""
         del on_damage
-        yield from {
-            cell
-            for name in self.store.children(self.folder.removesuffix("/"))
-            if (cell := self._cell(name)) is not None
-        }
+        yield from {cell for name in self.names() if (cell := self._cell(name)) is not None}
 
-    def strangers(self) -> Iterator[str]:
+    def is_own(self, name: str) -> bool:
         """See ScaleChunks."""
-        for name in self.store.children(self.folder.removesuffix("/")):
-            if not name.endswith("/") and self._cell(name) is None:
-                yield f"{self.store.url}/{self.folder}{name}"
+        return self._cell(name) is not None
 
     def _name(self, cell: Three) -> str:
         scale = self.scale
@@ -345,12 +333,9 @@ class ChunkFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardFiles:
+class ShardFiles(ScaleChunks):
     """A scale in shards. Three reads for a chunk: its entry of the shard index, its minishard index, and itself."""
 
-    store: Store
-    folder: str
-    scale: Scale
     sharding: Sharding
 
     def content(self, cell: Three, max_bytes: int) -> Content | None:
@@ -366,7 +351,7 @@ class ShardFiles:
 
     def cells(self, on_damage: Damage) -> Iterator[Three]:
         """See ScaleChunks."""
-        for name in self.store.children(self.folder.removesuffix("/")):
+        for name in self.names():
             shard = self.sharding.parse_shard_name(name)
             if shard is None:
                 continue
@@ -376,11 +361,9 @@ class ShardFiles:
             except CorruptDataset as error:
                 on_damage(error)
 
-    def strangers(self) -> Iterator[str]:
+    def is_own(self, name: str) -> bool:
         """See ScaleChunks."""
-        for name in self.store.children(self.folder.removesuffix("/")):
-            if not name.endswith("/") and self.sharding.parse_shard_name(name) is None:
-                yield f"{self.store.url}/{self.folder}{name}"
+        return self.sharding.parse_shard_name(name) is not None
 
     def _cells_in(self, index: MinishardIndex, place: tuple[int, int], where: str) -> Iterator[Three]:
         if len(np.unique(index.ids)) < len(index.ids):  # each would be read, and refused by `find`
@@ -398,7 +381,7 @@ class ShardFiles:
         where, offset = f"{self.store.url}/{key}", self.sharding.index_bytes + start
         # The size in the index is bounded by what a chunk of this shape can take.
         is_packed = self.sharding.data_encoding == "gzip"
-        if size > max_bytes + (_SPARE_BYTES if is_packed else 0):
+        if size > max_bytes + (SPARE_BYTES if is_packed else 0):
             raise CorruptDataset(f"a chunk of {size} bytes, expected at most {max_bytes}", path=where, offset=offset)
         data = self._minishards.payload(key, start, size)
         return unpacked(data, max_bytes, where, offset) if is_packed else data

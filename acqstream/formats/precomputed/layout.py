@@ -12,13 +12,14 @@ import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.codecs.images import JPEG_CHANNELS, MAX_JPEG_SIDE, PNG_CHANNELS, load_pillow
+from acqstream.codecs.sizes import SPARE_BYTES
 from acqstream.errors import ConfigError, DatasetExists, UnsupportedFeature
 from acqstream.formats.array_members import has_too_many
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, Plan
@@ -161,7 +162,6 @@ def _reversed(values: Sequence[int]) -> Three:
     return x, y, z
 
 
-_SPARE_BYTES = 65536
 _VOXEL_MEMORY = 160  # bytes that encoding a voxel as compressed segmentation takes at most, padding included
 
 
@@ -174,6 +174,20 @@ class PrecomputedLayout(ChunkLayout):
     is_single: bool
     shards: tuple[ShardSlots, ...] = ()
     jpeg_quality: int = DEFAULT_QUALITY
+
+    announces_indices: ClassVar[bool] = True
+    names_picture: ClassVar[bool] = True
+
+    @property
+    def needs_distances(self) -> bool:
+        """See ChunkLayout: `info` does."""
+        return True
+
+    def max_encode_memory(self, spec: ArraySpec) -> int:
+        """See ChunkLayout: its part inside the scale, and what the encoding needs."""
+        if self.encoding == "compressed_segmentation":
+            return _VOXEL_MEMORY * math.prod(spec.chunk_shape) + SPARE_BYTES
+        return spec.chunk_bytes if self.encoding == "raw" else 5 * spec.chunk_bytes + SPARE_BYTES
 
     def key(self, level: int, position: Position) -> str:
         """See ChunkLayout."""
@@ -201,8 +215,7 @@ class PrecomputedLayout(ChunkLayout):
     def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
         """See ChunkLayout. Raw chunks in little-endian that are not cut are not copied."""
         spec = self.plan.levels[level]
-        if chunk.shape != spec.chunk_shape:
-            raise ValueError(f"a chunk of shape {chunk.shape} at {position} of level {level}, not {spec.chunk_shape}")
+        self.check_chunk(level, position, chunk)
         extent = self._extent(level, position)
         inside = chunk.reshape(extent[0], *spec.chunk_shape[-3:])[tuple(slice(0, size) for size in extent)]
         return encode_chunk(inside, self.encoding, block_of(spec), self.jpeg_quality)
@@ -272,12 +285,9 @@ class PrecomputedLayout(ChunkLayout):
             text = f"{found.encoding} chunks of {theirs} {_told(found.shards)}"
             expected = f"{self.encoding} chunks of {ours} {_told(self.shards)}"
             raise DatasetExists(f"{where} exists with {text}; expected {expected}")
-        shapes = [level.shape for level in found.levels]
-        if not found.complete:
-            own = [level.shape for level in self.plan.levels]
-            shapes = [tuple(map(max, *pair)) for pair in zip(shapes, own, strict=True)]
-        resumed = replace(self, plan=self.plan.with_shapes(shapes), depth=found.depth, is_single=found.is_single)
-        resumed.check_growth(shapes[0])
+        plan = self.plan.resumed(found.levels, complete=found.complete)
+        resumed = replace(self, plan=plan, depth=found.depth, is_single=found.is_single)
+        resumed.check_growth(plan.full.shape)
         return resumed, found.complete
 
     @property
@@ -309,13 +319,6 @@ class PrecomputedLayout(ChunkLayout):
             depth = min(depth, self.depth - z)
         height, width = min(height, spec.shape[-2] - y), min(width, spec.shape[-1] - x)
         return math.prod(spec.chunk_shape[:-3]), depth, height, width
-
-
-def encoding_memory(spec: ArraySpec, options: PrecomputedOptions) -> int:
-    """Bytes that encoding a chunk takes at most: its part inside the scale, and what the encoding needs."""
-    if options.encoding == "compressed_segmentation":
-        return _VOXEL_MEMORY * math.prod(spec.chunk_shape) + _SPARE_BYTES
-    return spec.chunk_bytes if options.encoding == "raw" else 5 * spec.chunk_bytes + _SPARE_BYTES
 
 
 def plan(array: ArraySpec, options: PrecomputedOptions) -> Plan:

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.codecs import gzip
+from acqstream.codecs.sizes import SPARE_BYTES
 from acqstream.errors import ConfigError
 from acqstream.formats.chunk_layout import Encoded, Plan
-from acqstream.formats.precomputed.layout import PrecomputedLayout, encoding_memory, scale_folder, volume_info
+from acqstream.formats.precomputed.layout import PrecomputedLayout, scale_folder, volume_info
 from acqstream.formats.precomputed.metadata import (
     ContainerNote,
     PrecomputedOptions,
@@ -36,7 +37,6 @@ _SHARD_BYTES = 2**30  # of a shard with all its chunks, not encoded
 _SHARD_CHUNKS = 2**13  # their places take 400 KB of memory
 _MINISHARD_BITS = 9  # of the chunks of a minishard: readers fetch their index, 12 KiB, before the first of them
 _GZIP_LEVEL = 1  # pixels gain little from more
-_SPARE_BYTES = 65536  # what gzip may add
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,14 @@ class ShardedPrecomputedLayout(PrecomputedLayout):
             data = unpacked(data, super().max_chunk_bytes(level), where, 0)
         return super().decode(level, position, data, where)
 
+    def max_encode_memory(self, spec: ArraySpec) -> int:
+        """See ChunkLayout: packing takes more."""
+        is_packed = self.shards[0].sharding.data_encoding == "gzip"
+        return super().max_encode_memory(spec) + (2 * spec.chunk_bytes + 2 * SPARE_BYTES if is_packed else 0)
+
     def max_chunk_bytes(self, level: int) -> int:
         """See ChunkLayout: those of a chunk."""
-        return super().max_chunk_bytes(level) + _SPARE_BYTES
+        return super().max_chunk_bytes(level) + SPARE_BYTES
 
     def check_growth(self, shape: Sequence[int]) -> None:
         """See ChunkLayout."""
@@ -136,12 +141,6 @@ class ShardedPrecomputedLayout(PrecomputedLayout):
 def choose_shards(plan: Plan, options: ShardOptions) -> tuple[ShardSlots, ...]:
     """The shards of each level. Raises ConfigError for parameters that cannot hold its chunks."""
     return tuple(_shards_of_level(level, options) for level in plan.levels)
-
-
-def max_packed_bytes(spec: ArraySpec, options: ShardOptions | None) -> int:
-    """Bytes that the packed form of a chunk takes at most, besides what its encoding takes."""
-    is_packed = options is not None and options.data_encoding == "gzip"
-    return 2 * spec.chunk_bytes + 2 * _SPARE_BYTES if is_packed else 0
 
 
 def _shards_of_level(level: ArraySpec, options: ShardOptions) -> ShardSlots:
@@ -202,8 +201,3 @@ def noted_layout(note: ContainerNote) -> PrecomputedLayout:
     plan = Plan(levels=note.levels, member_axes=axes[: member_count(axes)])
     kind = ShardedPrecomputedLayout if note.shards else PrecomputedLayout
     return kind(plan, note.encoding, note.depth, note.is_single, note.shards)
-
-
-def max_encode_memory(spec: ArraySpec, options: PrecomputedOptions) -> int:
-    """Bytes that encoding a chunk takes at most: its part inside the scale, and what encoding and packing need."""
-    return encoding_memory(spec, options) + max_packed_bytes(spec, options.shards)

@@ -13,7 +13,6 @@ one before; starts of chunks, as differences to the end of the chunk before; siz
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -31,7 +30,6 @@ MAX_INDEX_BYTES = 64 * 2**20  # of a minishard index, decoded or stored
 
 _KIND = "neuroglancer_uint64_sharded_v1"
 _MASK64, _MASK32 = 2**64 - 1, 2**32 - 1
-_ENTRY = struct.Struct("<QQ")
 Hash = Literal["identity", "murmurhash3_x86_128"]
 Packing = Literal["raw", "gzip"]
 Three = tuple[int, int, int]
@@ -177,11 +175,6 @@ def cell_of(chunk: int, grid: Sequence[int]) -> tuple[int, ...] | None:
     return tuple(cell) if is_inside else None
 
 
-def has_long_ids(grid: Sequence[int]) -> bool:
-    """Return True if ids of this grid take more than 64 bits."""
-    return id_bits(grid) > 64
-
-
 def id_bits(grid: Sequence[int]) -> int:
     """Number of bits of the largest id of this grid."""
     return sum(_bits(grid))
@@ -194,12 +187,6 @@ def _bits(grid: Sequence[int]) -> list[int]:
 def parse_entries(data: bytes) -> NDArray[np.uint64]:
     """Entries of a shard index as an array (n, 2): start and end."""
     return np.frombuffer(data, "<u8").astype(np.uint64).reshape(-1, 2)
-
-
-def parse_entry(data: bytes) -> tuple[int, int]:
-    """One entry of a shard index: start and end."""
-    start, end = _ENTRY.unpack(data)
-    return start, end
 
 
 def parse_minishard_index(data: bytes, where: str) -> MinishardIndex:
@@ -270,7 +257,7 @@ class MinishardReader:
             return None
         if len(entry) < ENTRY_BYTES:
             raise self._short_index(key)
-        return self._index(key, *parse_entry(entry))
+        return self._index(key, *parse_entries(entry)[0].tolist())
 
     def all(self, key: str) -> Iterator[tuple[int, MinishardIndex]]:
         """The minishards that have chunks, by number, with their indices."""

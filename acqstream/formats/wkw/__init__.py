@@ -10,28 +10,18 @@ Publish point: the shapes in `acqstream-array.json`, the bounding box in `dataso
 from __future__ import annotations
 
 from acqstream.formats.chunk_format import ChunkFormat
-from acqstream.formats.wkw.foreign import check, container_of, is_wkw, open_array, resume_options
-from acqstream.formats.wkw.header import HEADER_BYTES
-from acqstream.formats.wkw.layout import WkwOptions, create_layout, max_encode_memory, parse_options, plan
+from acqstream.formats.wkw.foreign import check, container_of, is_wkw, open_array
+from acqstream.formats.wkw.layout import WkwOptions, create_layout, parse_options, plan
 
 FORMAT: ChunkFormat[WkwOptions] = ChunkFormat(
     name="wkw",
-    suffix=".wkw",
     looked_for="datasource-properties.json with WKW layers, header.wkw",
-    byte_order="<",
-    head_bytes=HEADER_BYTES,
-    grows=True,
     detect=is_wkw,
     folder=container_of,
     open=open_array,
     parse_options=parse_options,
     plan=plan,
-    max_encode_memory=max_encode_memory,
     layout=create_layout,
     check=check,
-    needs_distances=lambda _options: True,  # datasource-properties.json
-    announces_indices=True,
-    names_picture=True,  # blocks beyond its sides are left out of raw cubes
     grows_picture=True,
-    resume_options=resume_options,
 )

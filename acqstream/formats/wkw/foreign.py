@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -21,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.errors import CorruptDataset, DatasetError, FileMissing, UnknownFormat, UnsupportedFeature
+from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
 from acqstream.formats.chunk_reader import ChunkReader, Damage, StoredLevel, open_readers
@@ -29,7 +28,7 @@ from acqstream.formats.container_check import check_chunk, open_checked
 from acqstream.formats.wkw.axis_roles import CHANNEL, COMPONENT, Place, axis_roles
 from acqstream.formats.wkw.cube_folder import CubeFolder, CubeFolders, cube_problems, find_cubes, piece_shape_of
 from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header
-from acqstream.formats.wkw.layout import Cube, WkwOptions, cube_path
+from acqstream.formats.wkw.layout import Cube, cube_path
 from acqstream.formats.wkw.metadata import (
     ARRAY_NAME,
     FULL,
@@ -63,7 +62,7 @@ def _find(folders: CubeFolders, layer: str | None, path: DataPath) -> Sequence[C
 
 def check(container: DataPath, report: CheckReport) -> ChunkCounts:
     """Check all arrays at `container`; what is wrong goes to `report`. Raises StorageError."""
-    readers = open_checked(_open_layers, container, report, UnsupportedFeature)
+    readers = open_checked(_open_layers, container, report, (CorruptDataset, UnsupportedFeature))
     counts = [0, 0]  # chunks that exist, bytes that they hold
     for reader in readers:
         level = reader.level
@@ -75,10 +74,8 @@ def check(container: DataPath, report: CheckReport) -> ChunkCounts:
                 if folder is not None:
                     _check_header(folder, report)
                     _check_cubes(reader, place, folder, report, counts)
-        except CorruptDataset as error:
-            report.add_error(error)
-        except UnsupportedFeature as error:
-            report.add_problem(container, str(error).removeprefix(f"{container}: "))
+        except (CorruptDataset, UnsupportedFeature) as error:
+            report.add_error(error, container)
     expected = sum(math.prod(reader.spec.grid_shape) for reader in readers)
     return ChunkCounts(len(readers), counts[0], expected - counts[0], counts[1])
 
@@ -122,11 +119,8 @@ def _cube_is_sound(folder: CubeFolder, cube: Cube, report: CheckReport) -> bool:
     try:
         file = path.open()
         problems = list(cube_problems(file, folder.read_header(cube)))
-    except CorruptDataset as error:
-        report.add_error(error)
-        return False
-    except UnsupportedFeature as error:
-        report.add_problem(path, str(error).removeprefix(f"{path}: "))
+    except (CorruptDataset, UnsupportedFeature) as error:
+        report.add_error(error, path)
         return False
     for text, offset in problems:
         report.add_problem(file.path, text, offset=offset)
@@ -190,12 +184,6 @@ class WkwLevel:
         return self._folders.get(path, self._found.header)
 
 
-def read_array(container: DataPath) -> StoredArray:
-    """The array that the note in this folder describes. Raises CorruptDataset, StorageError."""
-    path = container / ARRAY_NAME
-    return parse_array(path.content(), str(path))
-
-
 def read_properties(path: DataPath) -> DatasourceProperties:
     """The WKW layers of a dataset. Raises as `parse_properties`, and StorageError."""
     return parse_properties(path.content(), str(path))
@@ -238,13 +226,6 @@ def container_of(path: DataPath) -> DataPath:
     return folder
 
 
-def resume_options(options: WkwOptions, container: DataPath) -> WkwOptions:
-    """Raw cubes as they are in an existing container, unless a side was asked for: earlier versions chose others."""
-    with suppress(FileMissing, CorruptDataset):  # the mirror is made again
-        return replace(options, cube_side=options.cube_side or read_array(container).header.cube_side)
-    return options
-
-
 def find_layers(path: DataPath) -> list[str] | None:
     """Names of the layers of a dataset where they differ too much to be one array; None where there is one array."""
     folder = _meant(path)
@@ -262,7 +243,8 @@ def find_levels(path: DataPath, layer: str | None = None) -> list[FoundLevel]:
     """
     folder = _meant(path)
     if (folder / ARRAY_NAME).is_object():
-        array = read_array(folder)
+        file = folder / ARRAY_NAME
+        array = parse_array(file.content(), str(file))
         return [_stored_level(folder, array, level) for level in range(len(array.levels))]
     if (folder / PROPERTIES_NAME).is_object():
         return _dataset_levels(folder, layer)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Literal, Self, get_args
+from typing import ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from acqstream.formats.wkw.codec import (
     raw_runs,
 )
 from acqstream.formats.wkw.header import (
+    HEADER_BYTES,
     HEADER_NAME,
     MAX_SIDE,
     MAX_VOXEL_BYTES,
@@ -132,6 +133,20 @@ class WkwLayout(ChunkLayout):
     layer_names: tuple[str, ...]
     open_sides: tuple[bool, bool]
 
+    head_bytes: ClassVar[int] = HEADER_BYTES
+    announces_indices: ClassVar[bool] = True
+    names_picture: ClassVar[bool] = True  # blocks beyond its sides are left out of raw cubes
+
+    @property
+    def needs_distances(self) -> bool:
+        """See ChunkLayout: `datasource-properties.json` does."""
+        return True
+
+    def max_encode_memory(self, spec: ArraySpec) -> int:
+        """See ChunkLayout: none for raw cubes, else the size of all compressed blocks."""
+        del spec
+        return 0 if self.header.block_type is BlockType.RAW else largest_compressed_bytes(self.header)
+
     @property
     def needs(self) -> Capability:
         """See ChunkLayout."""
@@ -178,9 +193,7 @@ class WkwLayout(ChunkLayout):
 
     def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
         """See ChunkLayout. Raw chunks in little-endian are not copied."""
-        expected = self.plan.levels[level].memory_shape
-        if chunk.shape != expected:
-            raise ValueError(f"a chunk of shape {chunk.shape} at {position} of level {level}, not {expected}")
+        self.check_chunk(level, position, chunk)
         if self.header.block_type is BlockType.RAW:
             return [encode_raw(chunk)]
         return encode_compressed(chunk, self.header)
@@ -213,11 +226,8 @@ class WkwLayout(ChunkLayout):
         found = parse_array(documents[ARRAY_NAME], f"{where}/{ARRAY_NAME}")
         if text := self._difference(found):
             raise DatasetExists(f"{where} exists with {text}")
-        shapes = [level.shape for level in found.levels]
-        if not found.complete:
-            own = [level.shape for level in self.plan.levels]
-            shapes = [_max_shape(*pair) for pair in zip(shapes, own, strict=True)]
-        return replace(self, plan=self.plan.with_shapes(shapes), layer_names=found.layers), found.complete
+        plan = self.plan.resumed(found.levels, complete=found.complete)
+        return replace(self, plan=plan, layer_names=found.layers), found.complete
 
     def member_documents(self, member: Position) -> Mapping[str, bytes]:
         """See ChunkLayout: `header.wkw` of each folder of cubes of a dataset."""
@@ -368,13 +378,6 @@ def plan(array: ArraySpec, options: WkwOptions) -> Plan:
     return Plan(levels=levels, member_axes=tuple(axes[axis] for axis in axis_roles(axes).folders))
 
 
-def max_encode_memory(level: ArraySpec, options: WkwOptions) -> int:
-    """Bytes that encoding a chunk takes at most: none for raw cubes, else the size of all compressed blocks."""
-    if options.block_type is BlockType.RAW:
-        return 0
-    return largest_compressed_bytes(header_for(level, options))
-
-
 def _cube_shape(level: ArraySpec, roles: AxisRoles, header: Header) -> tuple[int, ...]:
     """The part of a level that a cube file holds."""
     components = level.shape[roles.depth + 3 :]
@@ -402,10 +405,6 @@ def _voxel_size(full: ArraySpec, roles: AxisRoles, options: WkwOptions) -> tuple
 
 def _key(*parts: str) -> str:
     return "/".join(part for part in parts if part)
-
-
-def _max_shape(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
-    return tuple(map(max, first, second))
 
 
 def _three(items: Sequence[int]) -> tuple[int, int, int]:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,13 +84,12 @@ class ChunkCut:
 
 @dataclass(frozen=True, slots=True)
 class VirtualLayout:
-    """byte_order: of items in the objects. make: the layout of an array with planned sizes, 0 for unknown ones.
+    """make: the layout of an array with planned sizes, 0 for unknown ones.
 
     shows_time_as_z: time takes the place of z in an array without z, so the option `z=time` has a meaning.
     """
 
     name: str
-    byte_order: Literal["<", ">"]
     make: Callable[[ArraySpec, ChunkCut], ChunkLayout]
     shows_time_as_z: bool = False
 
@@ -172,11 +170,11 @@ VIRTUAL_LAYOUTS: Mapping[str, VirtualLayout] = MappingProxyType(
     {
         layout.name: layout
         for layout in (
-            VirtualLayout("ome.zarr", "<", _ome_zarr),
-            VirtualLayout("v2.ome.zarr", "<", _ome_zarr_v2),
-            VirtualLayout("n5", ">", _n5),
-            VirtualLayout("precomputed", "<", _precomputed, shows_time_as_z=True),
-            VirtualLayout("xarray.zarr", "<", _xarray),
+            VirtualLayout("ome.zarr", _ome_zarr),
+            VirtualLayout("v2.ome.zarr", _ome_zarr_v2),
+            VirtualLayout("n5", _n5),
+            VirtualLayout("precomputed", _precomputed, shows_time_as_z=True),
+            VirtualLayout("xarray.zarr", _xarray),
         )
     }
 )
@@ -195,11 +193,10 @@ class ServedChunk(Region):
 
 @dataclass(frozen=True)
 class VirtualArray:
-    """kind: its entry in VIRTUAL_LAYOUTS. layout: with announced sizes. name: of the dataset. complete: no frame will
+    """layout: with announced sizes. name: of the dataset. complete: no frame will
     come.
     """
 
-    kind: VirtualLayout
     layout: ChunkLayout
     name: str
     complete: bool
@@ -255,7 +252,7 @@ class VirtualArray:
         if picture.ndim == 3:
             picture = picture[..., place.samples[0] : place.samples[1]]
         ordered = picture.transpose([PICTURE_AXES.index(name) for name in own])
-        dtype = spec.dtype.newbyteorder(self.kind.byte_order)
+        dtype = spec.dtype.newbyteorder(self.layout.byte_order)
         inside: list[int | slice] = [0] * len(spec.axes)
         for name, size in zip(own, ordered.shape, strict=True):
             inside[spec.axes.index(name)] = slice(0, size)

@@ -226,7 +226,7 @@ class ServedDataset:
         virtual_layout = announce(virtual_layout, sizes, labels, self.path.name)
         if plate is not None:
             virtual_layout = virtual_layout.with_members([*virtual_layout.plan.members()])
-        virtual = VirtualArray(kind, virtual_layout, self.path.name, is_final)
+        virtual = VirtualArray(virtual_layout, self.path.name, is_final)
         axes = virtual_layout.plan.full.axes
         y, x = axes.index("y"), axes.index("x")
         factors = [(level.factors[y], level.factors[x]) for level in virtual_layout.plan.levels]

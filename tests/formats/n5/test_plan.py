@@ -7,6 +7,7 @@ import pytest
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError
+from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.n5 import FORMAT
 
 
@@ -108,9 +109,11 @@ def test_blosc_shuffles_bits_for_lz4_unless_told_otherwise(given, parameters):
 
 
 def test_the_memory_of_encoding_is_known():
-    options = FORMAT.parse_options({"compression": "raw"})
-    level = plan((16, 512, 512))[0]
-    assert FORMAT.max_encode_memory(level, options) == 8 * 2**20  # the copy in big-endian
-    assert FORMAT.max_encode_memory(level, FORMAT.parse_options({})) == (3 * 8 + 16) * 2**20 + 65536
-    options = FORMAT.parse_options({"compression": {"type": "xz", "preset": 9}})
-    assert FORMAT.max_encode_memory(level, options) == (3 * 8 + 674) * 2**20 + 65536
+    levels = plan((16, 512, 512))
+
+    def memory(**given):
+        return FORMAT.layout(Plan(levels=levels), FORMAT.parse_options(given)).max_encode_memory(levels[0])
+
+    assert memory(compression="raw") == 8 * 2**20  # the copy in big-endian
+    assert memory() == (3 * 8 + 16) * 2**20 + 65536
+    assert memory(compression={"type": "xz", "preset": 9}) == (3 * 8 + 674) * 2**20 + 65536

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.formats.chunk_format import ChunkArrayReader
+from acqstream.formats.chunk_reader import ChunkReader
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "ome_zarr"
 EXPECTED: dict[str, Any] = json.loads((GOLDEN / "expected.json").read_text(encoding="utf-8"))
 _MAX_BYTES = 2**24
 
 
-def read_all(reader: ChunkArrayReader) -> NDArray[np.generic]:
+def read_all(reader: ChunkReader) -> NDArray[np.generic]:
     """The whole level. Only for small arrays."""
     spec = reader.spec
     assert np.prod([float(size) for size in spec.shape]) * spec.dtype.itemsize < _MAX_BYTES

@@ -11,7 +11,7 @@ import pytest
 
 from acqstream.errors import AcqStreamError
 from acqstream.formats.chunk_reader import ChunkReader
-from acqstream.formats.ome_zarr.foreign import open_image
+from acqstream.formats.ome_zarr.foreign import open_array
 from acqstream.formats.ome_zarr.metadata import axis_name
 from acqstream.storage.stores.data_path import data_path_of
 from tests.formats.ome_zarr.ome_zarr_golden import EXPECTED, GOLDEN, digest, read_all
@@ -21,7 +21,7 @@ _WITHOUT_UNITS = "ome-zarr-py"  # its files state no unit, although expected.jso
 
 
 def _open(path: str) -> list[ChunkReader]:
-    return open_image(data_path_of(GOLDEN / path))
+    return open_array(data_path_of(GOLDEN / path))
 
 
 @pytest.mark.parametrize("image", EXPECTED["images"], ids=lambda image: image["path"])

@@ -12,7 +12,7 @@ import pytest
 
 import acqstream
 from acqstream.errors import AcqStreamError, DatasetError
-from acqstream.formats.ome_zarr.foreign import open_image
+from acqstream.formats.ome_zarr.foreign import open_array
 from acqstream.storage.files.boundary import following_links
 from acqstream.storage.stores.data_path import data_path_of
 from tests.formats.ome_zarr.ome_zarr_golden import EXPECTED, GOLDEN, read_all
@@ -36,11 +36,11 @@ def _write(folder: Path, **changes: Any) -> None:
 
 def test_the_axes_of_an_array_by_itself(tmp_path: Path) -> None:
     _write(tmp_path)
-    assert open_image(data_path_of(tmp_path))[0].spec.axes == ("dim0", "y", "x")
+    assert open_array(data_path_of(tmp_path))[0].spec.axes == ("dim0", "y", "x")
     _write(tmp_path, dimension_names=["t", "Y", "X"])
-    assert open_image(data_path_of(tmp_path))[0].spec.axes == ("time", "y", "x")
+    assert open_array(data_path_of(tmp_path))[0].spec.axes == ("time", "y", "x")
     _write(tmp_path, dimension_names=["t", None, "x"])
-    assert open_image(data_path_of(tmp_path))[0].spec.axes == ("dim0", "y", "x")
+    assert open_array(data_path_of(tmp_path))[0].spec.axes == ("dim0", "y", "x")
 
 
 def test_an_array_without_axes(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_an_array_without_axes(tmp_path: Path) -> None:
 
 def test_that_missing_chunks_have_the_fill_value(tmp_path: Path) -> None:
     _write(tmp_path)
-    reader = open_image(data_path_of(tmp_path))[0]
+    reader = open_array(data_path_of(tmp_path))[0]
     chunk = reader.read_chunk((1, 0, 1))
     assert chunk is not None
     assert (chunk.shape, set(chunk.ravel().tolist())) == ((1, 4, 1), {7})
@@ -67,7 +67,7 @@ def test_that_missing_chunks_have_the_fill_value(tmp_path: Path) -> None:
 
 def test_that_a_grown_array_is_seen_after_refresh(tmp_path: Path) -> None:
     _write(tmp_path)
-    reader = open_image(data_path_of(tmp_path))[0]
+    reader = open_array(data_path_of(tmp_path))[0]
     _write(tmp_path, shape=[9, 4, 5])
     assert reader.spec.shape == (3, 4, 5)
     reader.refresh()
@@ -85,9 +85,9 @@ def test_that_links_out_of_an_image_are_followed_on_request_only(tmp_path: Path)
     (image / "zarr.json").write_bytes((source / "zarr.json").read_bytes())
     make_link(image / "0", source / "0")
     with pytest.raises(AcqStreamError, match="link"):
-        open_image(data_path_of(image))
+        open_array(data_path_of(image))
     with following_links(allowed=True):
-        reader = open_image(data_path_of(image))[0]
+        reader = open_array(data_path_of(image))[0]
     assert np.any(read_all(reader))
 
 
@@ -97,7 +97,7 @@ def test_that_damage_takes_no_memory(name: str) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(AcqStreamError):
-            read_all(open_image(data_path_of(GOLDEN / "corrupt" / f"{name}.ome.zarr"))[0])
+            read_all(open_array(data_path_of(GOLDEN / "corrupt" / f"{name}.ome.zarr"))[0])
         assert tracemalloc.get_traced_memory()[1] < 2**24
     finally:
         tracemalloc.stop()

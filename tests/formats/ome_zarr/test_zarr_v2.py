@@ -18,7 +18,7 @@ import pytest
 from acqstream.codecs import blosc
 from acqstream.codecs.streams import encode_zstd
 from acqstream.errors import CorruptDataset, UnsupportedFeature
-from acqstream.formats.ome_zarr.zarr_array import ZarrArray
+from acqstream.formats.ome_zarr.codec import ZarrArray
 from acqstream.formats.ome_zarr.zarr_json import parse_array_v2
 
 _ITEMS = np.arange(24, dtype="<u2").reshape(2, 3, 4)

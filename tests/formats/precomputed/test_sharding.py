@@ -12,7 +12,7 @@ from acqstream.formats.precomputed.sharding import (
     Sharding,
     cell_of,
     chunk_id,
-    has_long_ids,
+    id_bits,
     murmur_hash,
     parse_minishard_index,
 )
@@ -55,8 +55,8 @@ def test_each_cell_has_an_id_of_its_own():
 
 
 def test_ids_of_more_than_64_bits_are_told():
-    assert not has_long_ids((2**21, 2**21, 2**22))
-    assert has_long_ids((2**21, 2**22, 2**22))
+    assert id_bits((2**21, 2**21, 2**22)) == 64
+    assert id_bits((2**21, 2**22, 2**22)) == 65
 
 
 @pytest.mark.parametrize(("value", "expected"), HASHES.items())

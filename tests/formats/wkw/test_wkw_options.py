@@ -7,9 +7,10 @@ import pytest
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError
+from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.wkw.axis_roles import axis_roles, layer_names
 from acqstream.formats.wkw.header import BlockType
-from acqstream.formats.wkw.layout import WkwOptions, create_layout, max_encode_memory, parse_options, plan
+from acqstream.formats.wkw.layout import WkwOptions, create_layout, parse_options, plan
 from tests.formats.wkw.wkw_data import planned
 
 U2 = np.dtype(np.uint16)
@@ -18,6 +19,10 @@ U2 = np.dtype(np.uint16)
 def stack(**changed):
     values = {"axes": ("z", "y", "x"), "shape": (100, 2048, 2048), "dtype": U2, "scale": (0.5, 0.1, 0.1)}
     return ArraySpec(**({"units": ("um",) * 3} | values | changed))
+
+
+def encode_memory(levels, **given):
+    return create_layout(Plan(levels=levels), parse_options(given)).max_encode_memory(levels[0])
 
 
 def test_options_and_their_defaults():
@@ -73,7 +78,7 @@ def test_raw_chunks_are_layers_of_blocks_of_one_cube():
     assert [level.factors for level in levels] == [(1, 1, 1), (1, 2, 2), (1, 4, 4)]
     assert [level.chunk_shape for level in levels] == [(32, 512, 512)] * 3
     assert [level.memory_shape for level in levels] == [(1, 16, 16, 32, 32, 32)] * 3
-    assert max_encode_memory(levels[0], parse_options({})) == 0
+    assert encode_memory(levels) == 0
     (small,) = planned(stack(shape=(100, 300, 20)), levels=1, cube=512)
     assert small.chunk_shape == (32, 320, 32)
 
@@ -81,7 +86,7 @@ def test_raw_chunks_are_layers_of_blocks_of_one_cube():
 def test_compressed_chunks_are_whole_cubes():
     levels = planned(stack(), compression="lz4")
     assert [level.chunk_shape for level in levels] == [(128, 128, 128)] * 3
-    assert max_encode_memory(levels[0], parse_options({"compression": "lz4"})) > levels[0].chunk_bytes
+    assert encode_memory(levels, compression="lz4") > levels[0].chunk_bytes
 
 
 def test_sizes_on_a_disk_without_holes():

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.formats.chunk_format import ChunkArrayReader
 from acqstream.formats.chunk_layout import Plan
+from acqstream.formats.chunk_reader import ChunkReader
 from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.codec import block_order, encode_compressed, encode_raw, raw_runs
 from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header
@@ -91,7 +91,7 @@ def write_array(path: Path, spec: ArraySpec, **options: object) -> list[NDArray[
     return arrays
 
 
-def read_all(reader: ChunkArrayReader) -> NDArray[Any]:
+def read_all(reader: ChunkReader) -> NDArray[Any]:
     """The whole array, zeros where chunks are not there."""
     spec = reader.spec
     array = np.zeros(spec.shape, spec.dtype)
