@@ -52,15 +52,6 @@ def test_info_of_arrays_as_json(folder, capsys):
     assert found["levels"][1]["factors"] == [1, 1, 2, 2]
 
 
-def test_a_contact_sheet_of_arrays(folder, tmp_path, capsys):
-    code, _, _ = run(capsys, "info", folder, "--png", tmp_path / "a.png")
-    assert code == 0
-    assert (tmp_path / "a.png").stat().st_size > 0
-    code, out, _ = run(capsys, "view", folder, "--png", tmp_path / "b.png")
-    assert (code, out) == (0, f"{tmp_path / 'b.png'}\n")
-    assert (tmp_path / "b.png").read_bytes() == (tmp_path / "a.png").read_bytes()
-
-
 def test_verify_of_arrays(folder, capsys):
     code, out, _ = run(capsys, "verify", folder / "setup0")
     assert code == 0
