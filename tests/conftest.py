@@ -283,3 +283,12 @@ def settle(leftovers: Callable[[], list[str]]) -> list[str]:
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.01)
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view takes one frame or a few in a step, and has a checkpoint after each."""
+    from acqstream.views import view_run
+
+    monkeypatch.setattr(view_run, "STEP_BYTES", 1)
+    monkeypatch.setattr(view_run, "CHECKPOINT_INTERVAL_S", 0.0)

@@ -19,10 +19,10 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from acqstream.errors import AcquisitionFailed
 from acqstream.storage.platform.capabilities import interrupting_signals
@@ -34,7 +34,8 @@ SIGNALS = interrupting_signals()
 
 _MIN_BYTES_PER_S = 5e6  # a slower process hangs
 _GONE_S = 10.0  # longer than a disk takes to let a killed process go
-_PATHS = frozenset({"folder", "dataset", "out"})
+
+Kind = TypeVar("Kind")
 
 
 # ----------------------------------------------------------------------------------------------------- in the benchmark
@@ -42,10 +43,10 @@ _PATHS = frozenset({"folder", "dataset", "out"})
 
 def run_measured(name: str, function: Callable[..., Any], payload_bytes: int, /, **arguments: Any) -> Measurement:
     """Run a function of a module in a child process and return its measurement. name: for errors."""
-    from acqstream.bench.measurement import measurement_from
+    from acqstream.bench.measurement import Measurement
 
     with started_child(name, function, timeout_for(payload_bytes), **arguments) as child:
-        return measurement_from(child.result())
+        return child.result_as(Measurement)
 
 
 def timeout_for(payload_bytes: int) -> float:
@@ -92,6 +93,11 @@ class Child:
         if self._process.returncode != 0 or not lines:
             raise AcquisitionFailed(f"{self._name} ended with code {self._process.returncode}: {last_line(err)}")
         return json.loads(lines[-1])
+
+    def result_as(self, kind: type[Kind]) -> Kind:
+        """The same as a dataclass, which the function returned."""
+        found: Kind = restored(kind, self.result())
+        return found
 
     def end(self) -> None:
         """Kill it if it still runs."""
@@ -212,17 +218,20 @@ def serve(arguments: Sequence[str]) -> None:
 def _run(plan: dict[str, Any]) -> Any:
     sys.path[:] = plan["path"]
     function = getattr(importlib.import_module(plan["module"]), plan["function"])
-    return function(**{key: _argument(key, value) for key, value in plan["arguments"].items()})
+    kinds = get_type_hints(function)
+    return function(**{key: restored(kinds.get(key), value) for key, value in plan["arguments"].items()})
 
 
-def _argument(key: str, value: Any) -> Any:
-    if key in _PATHS:
+def restored(kind: Any, value: Any) -> Any:
+    """A value that went through JSON, as its type says: paths, dataclasses, and those in tuples and dictionaries."""
+    if kind is Path:
         return Path(value)
-    if key == "workload":
-        from acqstream.bench.workload import Workload  # not for the daemon, whose memory is measured
-
-        return Workload.of(value)
-    return value
+    if is_dataclass(kind):
+        kinds = get_type_hints(kind)
+        return kind(**{name: restored(kinds[name], one) for name, one in value.items()})  # type: ignore[operator]
+    if get_origin(kind) is dict:
+        return {key: restored(get_args(kind)[1], one) for key, one in value.items()}
+    return tuple(value) if get_origin(kind) is tuple else value
 
 
 if __name__ == "__main__":

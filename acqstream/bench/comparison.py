@@ -193,7 +193,7 @@ def write_frames(name: str, folder: Path, workload: Workload) -> Measurement:
         writer.finish()
         force(folder)
 
-    return run_workload(workload, writer.put, finish, role="producer")
+    return run_workload(workload, writer.put, finish)
 
 
 def force(folder: Path) -> None:

@@ -91,18 +91,6 @@ def spread_of(values: Sequence[float]) -> Spread:
     return Spread(statistics.median(values), min(values), max(values))
 
 
-def measurement_from(document: dict[str, Any]) -> Measurement:
-    """The inverse of `dataclasses.asdict`: what a child process printed as JSON."""
-    return Measurement(
-        payload_bytes=document["payload_bytes"],
-        frames=document["frames"],
-        seconds=document["seconds"],
-        latency=Latency(**document["latency"]),
-        processes={role: ProcessCost(**cost) for role, cost in document["processes"].items()},
-        note=document["note"],
-    )
-
-
 def cpu_seconds(pid: int) -> float:
     """User and system time so far: of this process exactly, of another one in ticks and with its children."""
     return time.process_time() if pid == os.getpid() else sum(_spent(psutil.Process(pid)))

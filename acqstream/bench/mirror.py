@@ -27,7 +27,6 @@ from acqstream.bench.measurement import (
     children_cpu_seconds,
     cpu_seconds,
     latency_of,
-    measurement_from,
     reset_peak_memory,
     spread_of,
     watched_children,
@@ -188,7 +187,7 @@ def _send(
     how = {"workload": workload, "z": min(Z, workload.frames), "mirrors": mirrors, "frames_per_s": frames_per_s}
     timeout_s = timeout_for(_MAX_COPIES * workload.payload_bytes)
     with started_child("mirrored producer", send_mirrored, timeout_s, **to, **how) as producer:
-        return MirroredRun.from_document(producer.result())
+        return producer.result_as(MirroredRun)
 
 
 # ------------------------------------------------------------------------------------------------- beside a recording
@@ -311,10 +310,6 @@ class AloneRun:
     check_cpu_s: float
     memory_bytes: int
 
-    @staticmethod
-    def from_document(values: Mapping[str, Any]) -> AloneRun:
-        return AloneRun(**{**values, "mirror": measurement_from(values["mirror"])})
-
 
 def measure_mirror(dataset: Path, out: Path, settings: Mapping[str, Any], memory_mb: float) -> AloneRun:
     """Mirror a dataset that is not in the page cache, in this process.
@@ -406,7 +401,7 @@ def _round(bench: Bench, row: AloneRow, task: AloneTask, turn: int) -> tuple[Alo
 def _mirror(task: AloneTask, out: Path) -> AloneRun:
     how = {"dataset": task.dataset, "out": out, "settings": task.settings, "memory_mb": MEMORY_MB}
     with started_child("mirror", measure_mirror, timeout_for(2 * task.workload.payload_bytes), **how) as child:
-        return AloneRun.from_document(child.result())
+        return child.result_as(AloneRun)
 
 
 def _alone_figures(

@@ -15,7 +15,7 @@ import zmq
 from numpy.typing import NDArray
 
 from acqstream.bench.child_process import child_command, hold, last_line, serve, temporary_folder
-from acqstream.bench.measurement import Measurement, measurement_from
+from acqstream.bench.measurement import Measurement
 from acqstream.bench.workload import Workload, run_workload
 from acqstream.client.connector import Transport
 from acqstream.client.daemon_requests import fetch_status, shut_down
@@ -79,7 +79,6 @@ def send(
             workload,
             put if together is None else put_many,
             lambda: close_complete(run, workload),
-            role="producer",
             prepared=hold if is_held else None,
             together=together,
         )
@@ -110,10 +109,6 @@ class MirroredRun:
     all_s: float
     behind_frames: int
     memory_bytes: int
-
-    @staticmethod
-    def from_document(values: Mapping[str, Any]) -> MirroredRun:
-        return MirroredRun(**{**values, "log": measurement_from(values["log"])})
 
 
 def send_mirrored(
@@ -150,7 +145,7 @@ def send_mirrored(
             behind = _frames_behind(endpoint, name, workload.frames) if frames_per_s is not None else 0
             close_complete(run, workload)
 
-        log = run_workload(workload, put, finish, role="producer")
+        log = run_workload(workload, put, finish)
         memory_bytes = 0
         for spec in parse_views(mirrors):
             saved = wait_for_view(Path(run.path), spec)

@@ -6,7 +6,7 @@ import math
 import os
 import time
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,11 +41,6 @@ class Workload:
     def payload_bytes(self) -> int:
         return self.frames * self.frame_bytes
 
-    @staticmethod
-    def of(values: Mapping[str, Any]) -> Workload:
-        """The inverse of `dataclasses.asdict`."""
-        return Workload(**{**values, "shape": tuple(values["shape"])})
-
     def pool(self) -> list[NDArray[Any]]:
         """The frames to send: camera-like, structure under Poisson noise."""
         count = min(self.frames, max(_POOL_FRAMES, self.pool_bytes // self.frame_bytes))
@@ -63,11 +58,10 @@ def run_workload(
     put: Callable[[NDArray[Any], int], None],
     finish: Callable[[], None],
     *,
-    role: str,
     prepared: Callable[[], None] | None = None,
     together: int | None = None,
 ) -> Measurement:
-    """Put all frames and `finish`, which returns when they are durable; measures this process as `role`.
+    """Put all frames and `finish`, which returns when they are durable; measures this process as "producer".
 
     put takes one frame (Y, X) and its number, or as many as `together` (N, Y, X) and the first number. prepared is
     called when the frames exist, before the time runs.
@@ -97,7 +91,7 @@ def run_workload(
         frames=workload.frames,
         seconds=seconds,
         latency=latency_of(durations_ns),
-        processes={role: meter.cost()},
+        processes={"producer": meter.cost()},
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from acqstream.cli.output import console, print_json, progress_bar
+from acqstream.cli.output import JsonOption, console, print_json, progress_bar
 from acqstream.model.units import count_text, size_text
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def bench(
     mirrors: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="Which mirrors of --mirror, e.g. n5,wkw.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure how fast frames are written here; with an option, what else is to be known.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from acqstream.cli.output import ExitCode, print_json
+from acqstream.cli.output import ExitCode, JsonOption, print_json
 from acqstream.model.units import count_text
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def doctor(
     ] = None,
     dtype: Annotated[PlannedDepth, typer.Option(help="Its pixel type.")] = PlannedDepth.UINT16,
     fps: Annotated[float | None, typer.Option(min=0.001, help="Its frames per second.", show_default=False)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Check this PC: what will hurt, and how to mend it.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from acqstream.cli.output import print_json, print_made, progress_bar
+from acqstream.cli.output import JsonOption, print_json, print_made, progress_of
 from acqstream.errors import ConfigError
 from acqstream.model.units import shell_word
 
@@ -45,7 +45,7 @@ def export(
         str, typer.Option(help="Tiles as one picture (stitched) or an image each (separate).")
     ] = "stitched",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Export a dataset to one file: HDF5, OME-TIFF, a TIFF stack, or a table of its frames.
 
@@ -70,11 +70,8 @@ def export(
         )
     except ConfigError as error:
         raise typer.BadParameter(str(error)) from error
-    with progress_bar() as bar:
-        task = bar.add_task(f"{Path(path).name} to {to}", total=None)
-        report = Exporter(
-            as_path(path), request, out, lambda done, total: bar.update(task, completed=done, total=total)
-        ).run()
+    with progress_of(f"{Path(path).name} to {to}") as show:
+        report = Exporter(as_path(path), request, out, show).run()
     if as_json:
         print_json(report)
     else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from acqstream.cli.output import print_json
+from acqstream.cli.output import DatasetArgument, FollowLinksOption, print_json
 from acqstream.errors import AcqStreamError, CorruptDataset, DatasetError, StorageError, UnknownFormat
 from acqstream.model.axes import AxisValue
 from acqstream.model.run_note import RunNote
@@ -176,12 +176,12 @@ class DatasetInfo:
 
 
 def info(
-    path: Annotated[Path, typer.Argument(help="A dataset, or a file or level in it.")],
+    path: DatasetArgument,
     *,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON document on stdout, summary metadata included.")
     ] = False,
-    follow_links: Annotated[bool, typer.Option("--follow-links", help="Read what links have elsewhere.")] = False,
+    follow_links: FollowLinksOption = False,
     png: Annotated[
         Path | None, typer.Option(help="Also write a contact sheet, evenly chosen pictures, to this file.")
     ] = None,

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from acqstream.cli.output import ExitCode, print_json, print_made, progress_bar
+from acqstream.cli.output import DatasetArgument, ExitCode, JsonOption, print_json, print_made, progress_of
 from acqstream.errors import ConfigError, DatasetLocked
 from acqstream.model.units import count_text
 from acqstream.model.view_spec import LOG_VIEW_KINDS, ViewSpec
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
     from acqstream.formats.chunk_format import ChunkFormat
     from acqstream.mirrors.comparison import Comparison
     from acqstream.mirrors.task_runner import TaskRunner
@@ -33,7 +31,7 @@ CLUSTER_THREADS = 2  # of a part that a worker of a cluster makes: one encodes w
 
 
 def mirror(  # noqa: PLR0913 - one parameter per option
-    path: Annotated[Path, typer.Argument(help="A dataset, or a file or level in it.")],
+    path: DatasetArgument,
     out: Annotated[
         Path | None, typer.Argument(help="Folder of a mirror [default: beside the dataset].", show_default=False)
     ] = None,
@@ -73,7 +71,7 @@ def mirror(  # noqa: PLR0913 - one parameter per option
         typer.Option(metavar="URL", help="Make it on a Dask cluster, e.g. tcp://host:8786.", show_default=False),
     ] = None,
     check: Annotated[bool, typer.Option(help="Compare every frame with the mirror at the end.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Make a view of a dataset beside it, or catch one up.
 
@@ -238,12 +236,11 @@ def _run(run: ViewRun, *, follow: bool) -> None:
     """Step until the view is complete; without `follow`, until all frames published now are taken."""
     from acqstream.views.view_run import ViewState
 
-    with progress_bar() as bar:
-        task = bar.add_task(f"{run.path.name} to {run.name}", total=None)
+    with progress_of(f"{run.path.name} to {run.name}") as show:
         try:
             while (wait_s := run.step()) is not None:
                 now = run.progress()
-                bar.update(task, completed=now.cursor + run.frames_ahead, total=now.count or None)
+                show(now.cursor + run.frames_ahead, now.count)
                 if now.state is ViewState.LOCKED:
                     raise DatasetLocked(run.reason)
                 if now.state is ViewState.WAITING and not follow:
@@ -258,19 +255,8 @@ def _run(run: ViewRun, *, follow: bool) -> None:
 def _compare(run: ViewRun, runner: TaskRunner | None) -> Comparison:
     from acqstream.mirrors.comparison import compare
 
-    with progress_bar() as bar:
-        task = bar.add_task(f"comparing {run.path.name}", total=None)
-        return compare(
-            run.path,
-            run.folder,
-            run.progress().cursor,
-            partial(_show, bar, task),
-            runner,
-        )
-
-
-def _show(bar: Progress, task: TaskID, done: int, total: int) -> None:
-    bar.update(task, completed=done, total=total)
+    with progress_of(f"comparing {run.path.name}") as show:
+        return compare(run.path, run.folder, run.progress().cursor, show, runner)
 
 
 def _print_result(run: ViewRun, compared: Comparison | None) -> None:
@@ -339,9 +325,7 @@ def mirror_array(
     if container.resolve() == source_format.folder(data_path_of(path)).path.resolve():
         raise typer.BadParameter(f"{container} is the source itself: name another folder", param_hint="OUT")
     budget = Budget.of(memory_mb)
-    with progress_bar() as bar:
-        task = bar.add_task(f"{path.name} to {target.name}", total=None)
-        show = partial(_show, bar, task)
+    with progress_of(f"{path.name} to {target.name}") as show:
         copied = copy_array(
             path, source_format, target, container, settings, budget=budget, is_remade=rebuild, on_progress=show
         )

@@ -12,12 +12,14 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from acqstream.errors import (
     AcqStreamError,
@@ -36,6 +38,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+DatasetArgument = Annotated[Path, typer.Argument(help="A dataset, or a file or level in it.")]
+FollowLinksOption = Annotated[bool, typer.Option("--follow-links", help="Read what links have elsewhere.")]
 
 _PIPE_COLUMNS = 160  # a table in a file or pipe is not folded to 80 columns
 
@@ -75,6 +81,14 @@ def progress_bar() -> Iterator[Progress]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         yield progress
+
+
+@contextmanager
+def progress_of(text: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress display of one task: call it with what is done and all there is, which may be 0 at first."""
+    with progress_bar() as bar:
+        task = bar.add_task(text, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total or None)
 
 
 class ExitCode(IntEnum):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from acqstream.cli.output import ExitCode, print_json
+from acqstream.cli.output import DatasetArgument, ExitCode, print_json
 from acqstream.model.units import count_text
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _SHOWN = 20  # findings of each kind; --json has more
 
 
 def repair(
-    path: Annotated[Path, typer.Argument(help="A dataset, or a file or level in it.")],
+    path: DatasetArgument,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Do everything but write.")] = False,
     force: Annotated[

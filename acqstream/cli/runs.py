@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from acqstream.cli.output import print_json, progress_bar, typed_text
+from acqstream.cli.output import JsonOption, print_json, progress_bar, typed_text
 from acqstream.errors import AcqStreamError, DatasetError
 from acqstream.model.state import AcquisitionState
 from acqstream.model.units import count_text, size_text
@@ -59,7 +59,7 @@ def ls(
     since: Annotated[str, typer.Option("--since", help="Runs that began later: 2026-11-29, or 12h, 7d, 2w.")] = "",
     channel: Annotated[str, typer.Option("--channel", help="Runs with a channel whose name has this in it.")] = "",
     size: Annotated[str, typer.Option("--size", help="Runs of at least this size: 2GB; or at most: '<500MB'.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List the runs in a directory and below, the newest first.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from acqstream.cli.endpoint import EndpointOption, StartingDataOption, check_one
-from acqstream.cli.output import ExitCode, print_json, progress_bar, typed_text
+from acqstream.cli.output import ExitCode, JsonOption, print_json, progress_bar, typed_text
 from acqstream.model.acquisition_spec import MAX_LEVELS
 from acqstream.model.units import count_text, duration_text, rate_text, size_text
 
@@ -78,7 +78,7 @@ def simulate(  # noqa: PLR0913 - one parameter per option
         Pattern, typer.Option(help="scene: cells that move and divide; noise: faster, every pixel differs.")
     ] = Pattern.SCENE,
     numbered: Annotated[bool, typer.Option("--numbered", help="Burn the frame number into a corner.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Send frames as cameras do.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from acqstream.cli.endpoint import DataOption, EndpointOption, endpoint_for
-from acqstream.cli.output import console, error_line, print_json
+from acqstream.cli.output import JsonOption, console, error_line, print_json
 from acqstream.errors import DaemonUnavailable
 from acqstream.model.units import count_text, duration_text, rate_text, size_text
 
@@ -32,7 +32,7 @@ def status(
     data: DataOption = None,
     timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait for an answer.")] = 3.0,
     watch: Annotated[bool, typer.Option("--watch", help="Look again each second, until Ctrl-C.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what a daemon is doing.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from acqstream.cli.output import ExitCode, print_json, progress_bar
+from acqstream.cli.output import DatasetArgument, ExitCode, JsonOption, print_json, progress_bar
 from acqstream.model.units import count_text, size_text
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ _RANGES_SHOWN = 10
 
 
 def verify(
-    path: Annotated[Path, typer.Argument(help="A dataset, or a file or level in it.")],
+    path: DatasetArgument,
     *,
     follow_links: Annotated[
         bool, typer.Option("--follow-links", help="Read what links in N5 and WKW have elsewhere.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Prove every frame and every invariant of a dataset.
 

@@ -11,17 +11,19 @@ from typing import Annotated
 
 import typer
 
+from acqstream.cli.output import DatasetArgument, FollowLinksOption
+
 _QTS = ("PyQt6", "PySide6", "PyQt5", "PySide2")
 
 
 def view(
-    path: Annotated[Path, typer.Argument(help="A dataset, or a file or level in it.")],
+    path: DatasetArgument,
     *,
     png: Annotated[
         Path | None, typer.Option(help="Write a contact sheet to this file in place of opening a window.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go to the newest frame, again and again.")] = False,
-    follow_links: Annotated[bool, typer.Option("--follow-links", help="Read what links have elsewhere.")] = False,
+    follow_links: FollowLinksOption = False,
 ) -> None:
     """Look at a dataset of any format, also while it is written.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from acqstream.cli.output import ExitCode, print_json, progress_bar
+from acqstream.cli.output import ExitCode, JsonOption, print_json, progress_bar
 from acqstream.model.units import count_text
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def wait(
     patience_s: Annotated[
         float, typer.Option("--patience", min=0, help="Seconds to wait while no process writes what has not ended.")
     ] = 10.0,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Wait until a run and all its mirrors have ended.
 

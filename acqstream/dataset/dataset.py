@@ -5,9 +5,7 @@ from __future__ import annotations
 import base64
 import operator
 import os
-import struct
 import time
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -17,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.level_layout import X, Y
+from acqstream.codecs.images import encode_png
 from acqstream.dataset.frame_source import NDTiffSource, follow_keys
 from acqstream.dataset.level import Level
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.sources import Source, open_source
 from acqstream.description.channels import ChannelLook, contrast_of
 from acqstream.errors import DatasetError, FileMissing, UnsupportedFeature, WaitTimeout
-from acqstream.grid.block_mean import BlockMean
-from acqstream.grid.block_sizes import reduced_shape
+from acqstream.grid.block_mean import small_picture
 from acqstream.model.axes import AxisValue
 from acqstream.model.receipt import Receipt
 from acqstream.model.run_note import RunNote
@@ -368,27 +366,11 @@ def newest_picture(dataset: Dataset) -> str:
     low, high = (0.0, 255.0) if pixels.ndim == 3 else contrast_of(pixels)
     side = _PNG_SIDE
     while True:
-        ratio = -(-max(pixels.shape[:2]) // side)
-        ratios = (ratio, ratio, *(1 for _ in pixels.shape[2:]))
-        means = _means.mean([pixels], ratios, reduced_shape(pixels.shape, ratios)).astype(np.float64)
-        png = _png_bytes(((means - low) * (255 / (high - low))).clip(0, 255).astype(np.uint8))
+        picture = small_picture(pixels, low, high, side)
+        png = encode_png(picture.reshape(*picture.shape[:2], -1))
         if len(png) <= MAX_PNG_BYTES:
             return f"data:image/png;base64,{base64.b64encode(png).decode()}"
         side = side * 3 // 4
-
-
-_means = BlockMean()
-
-
-def _png_bytes(picture: NDArray[np.uint8]) -> bytes:
-    """A picture (Y, X) or (Y, X, 3) as a PNG file: without Pillow, which readers need not have."""
-    lines = b"".join(b"\0" + line.tobytes() for line in picture)  # each after its filter: none
-    height, width = picture.shape[:2]
-    header = struct.pack(">IIBBBBB", width, height, 8, 2 if picture.ndim == 3 else 0, 0, 0, 0)
-    png = b"\x89PNG\r\n\x1a\n"
-    for kind, data in ((b"IHDR", header), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b"")):
-        png += struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-    return png
 
 
 def _key(axes: Mapping[str, AskedValue] | None, more_axes: Mapping[str, AskedValue]) -> dict[str, AxisValue]:

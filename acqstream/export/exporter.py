@@ -27,7 +27,7 @@ from acqstream.export.hdf5 import (
 from acqstream.export.metadata_table import MetadataTable, table_suffix
 from acqstream.export.ome_images import ImageGrid, ome_images, ome_pixels, physical_steps
 from acqstream.export.plane_levels import PlaneLevels, level_count
-from acqstream.export.tiff_files import TileEncoder, is_hyperstack, write_ome_tiff, write_plain_tiff
+from acqstream.export.tiff_files import TILE_UNIT, TileEncoder, is_hyperstack, write_ome_tiff, write_plain_tiff
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.ndtiff.folders import container_of
 from acqstream.formats.registry import chunk_format, chunk_format_names, find_format
@@ -143,7 +143,6 @@ COMPRESSIONS: Mapping[Kind, tuple[str, ...]] = {
     "tiff": ("none",),
     "table": ("none",),
 }
-_TILE_UNIT = 16  # TIFF 6.0: sides of tiles are multiples of it
 _DEFAULT_TILE = 512
 
 
@@ -175,8 +174,8 @@ class ExportRequest:
             raise ConfigError("referenced pixels stay as they are; compression of hdf5 needs --copy")
         if self.tile != _DEFAULT_TILE and self.kind != "ome-tiff":
             raise ConfigError(f"{self.kind} has no tiles; --tile is for ome-tiff")
-        if self.tile < _TILE_UNIT or self.tile % _TILE_UNIT:
-            raise ConfigError(f"the side of tiles must be a multiple of {_TILE_UNIT}, not {self.tile}")
+        if self.tile < TILE_UNIT or self.tile % TILE_UNIT:
+            raise ConfigError(f"the side of tiles must be a multiple of {TILE_UNIT}, not {self.tile}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ from acqstream.storage.files.new_file import NewFile
 
 TileCompression = Literal["none", "zlib", "zstd"]
 _TAGS = {"none": 1, "zlib": 8, "zstd": 50000}  # values of the tag Compression
-TILE_UNIT = 16  # sides of tiles are multiples of it
+TILE_UNIT = 16  # TIFF 6.0: sides of tiles are multiples of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def write_ome_tiff(
                         subifds=len(shapes) - 1 if not number else None,
                         subfiletype=1 if number else 0,
                         description=description if not number else None,
-                        resolution=_ome_resolution(pixels, 2**number),
+                        resolution=_resolution(pixels.steps, _CENTIMETRE_UM / 2**number),
                         resolutionunit="CENTIMETER",
                         software="acqstream" if not number else None,
                         metadata=None,
@@ -112,14 +112,6 @@ def _tiles(levels: PlaneLevels, position: tuple[int, ...], level: int, tiles: Ti
                 tile[: part.shape[0], : part.shape[1]] = part
                 part = tile
             yield tiles.encode(part)
-
-
-def _ome_resolution(pixels: OmePixels, factor: int) -> tuple[float, float] | None:
-    """Pixels per centimetre (x, y), for readers that know no OME-XML; None if unknown."""
-    sizes = [pixels.steps.get(role, (0.0, "")) for role in "XY"]
-    if any(unit != "um" or step <= 0 for step, unit in sizes):
-        return None
-    return 1e4 / (sizes[0][0] * factor), 1e4 / (sizes[1][0] * factor)
 
 
 MAX_CLASSIC_BYTES = 2**32 - 32 * 2**20
@@ -203,7 +195,7 @@ def _write_pages(
                 dtype=array.dtype.newbyteorder("<"),
                 photometric="rgb" if len(plane) > 2 else "minisblack",
                 description=json.dumps(key, ensure_ascii=True),
-                resolution=_resolution(steps, pixels_per=_CENTIMETRE_UM),
+                resolution=_resolution(steps, _CENTIMETRE_UM),
                 resolutionunit="CENTIMETER",
                 software="acqstream",
                 metadata=None,
@@ -221,8 +213,8 @@ def _label(outer: tuple[LevelAxis, ...], position: tuple[int, ...]) -> str:
     return " ".join(f"{axis.name}={axis.values[at]}" for axis, at in zip(outer, position, strict=True))
 
 
-def _resolution(steps: Mapping[str, tuple[float, str]], pixels_per: float = 1.0) -> tuple[float, float] | None:
-    """Pixels (x, y) per length in um; None if unknown. ImageJ takes the unit from its description."""
+def _resolution(steps: Mapping[str, tuple[float, str]], length_um: float = 1.0) -> tuple[float, float] | None:
+    """Pixels (x, y) in a length, for readers that know no OME-XML; None if unknown. ImageJ knows that they are um."""
     (x_um, x_unit), (y_um, y_unit) = (steps.get(role, (0.0, "")) for role in "XY")
     is_known = x_unit == y_unit == "um" and x_um > 0 and y_um > 0
-    return (pixels_per / x_um, pixels_per / y_um) if is_known else None
+    return (length_um / x_um, length_um / y_um) if is_known else None

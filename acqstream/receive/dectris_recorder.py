@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.client.producer import create
 from acqstream.errors import FrameRefused, ProtocolError
 from acqstream.receive.dectris_stream import (
     SeriesImage,
@@ -18,7 +17,7 @@ from acqstream.receive.dectris_stream import (
     parse_dectris,
 )
 from acqstream.receive.frame_order import MAX_LOST
-from acqstream.receive.recorder import UNACKNOWLEDGED, Recorder
+from acqstream.receive.recorder import Recorder
 
 
 class DectrisRecorder(Recorder):
@@ -104,21 +103,9 @@ class DectrisRecorder(Recorder):
         self._start = self._series = None
 
     def _open(self, kind: tuple[tuple[int, ...], str]) -> None:
-        settings = self._settings
-        stream = {"endpoint": settings.stream, "pattern": settings.pattern, "acknowledged": False}
         start = {} if self._start is None else dict(self._start.metadata)
         series = {"format": "dectris", "series_id": self._series, "start": start}
-        self._run = create(
-            settings.name,
-            endpoint=settings.daemon,
-            summary={"Source": "acqstream receive", "Stream": stream | series},
-            frame=(kind[0], np.dtype(kind[1]).str),
-            on_exists="number",
-            patience_s=settings.patience_s,
-            buffer_mb=settings.buffer_mb,
-        )
-        self._run.refused.is_raised = False
-        self.tally.warn("unacknowledged_stream", UNACKNOWLEDGED.partition(": ")[2])
+        self._run = self._create((kind[0], np.dtype(kind[1]).str), series)
 
     def _declare_images(self, first: int, stop: int, what: str) -> None:
         """Declare images first <= image_id < stop as lost."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -191,23 +191,27 @@ class Recorder:
         return run
 
     def _begin(self, header: ArrayHeader, kind: tuple[tuple[int, ...], str], lost: int) -> Run:
+        run = self._create(kind, {"first_frame": header.frame, "lost_before": lost})
+        self._run, self._kind, self._source = run, kind, header.dataset
+        if header.frame is None:
+            self.tally.warn("no_counter", "the sender does not count frames; frames that it drops cannot be detected")
+        return run
+
+    def _create(self, kind: tuple[tuple[int, ...], str], facts: Mapping[str, Any]) -> Run:
+        """Begin a run of frames of this shape and dtype. facts: of the stream, for the summary."""
         settings = self._settings
-        stream = {"endpoint": settings.stream, "pattern": settings.pattern, "acknowledged": False}
-        first = {"first_frame": header.frame, "lost_before": lost}
+        stream = {"endpoint": settings.stream, "pattern": settings.pattern, "acknowledged": False, **facts}
         run = create(
             settings.name,
             endpoint=settings.daemon,
-            summary={"Source": "acqstream receive", "Stream": stream | first},
+            summary={"Source": "acqstream receive", "Stream": stream},
             frame=kind,
             on_exists="number",
             patience_s=settings.patience_s,
             buffer_mb=settings.buffer_mb,
         )
         run.refused.is_raised = False
-        self._run, self._kind, self._source = run, kind, header.dataset
         self.tally.warn("unacknowledged_stream", UNACKNOWLEDGED.partition(": ")[2])
-        if header.frame is None:
-            self.tally.warn("no_counter", "the sender does not count frames; frames that it drops cannot be detected")
         return run
 
     def _declare_lost(self, count: int, next_frame: int | None) -> None:

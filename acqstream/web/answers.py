@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import logging
 import os
 import re
@@ -114,9 +115,20 @@ def content_tag(content: bytes) -> str:
     return f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
 
 
-def absent(text: str = "not found") -> web.Response:
-    """The answer for what is missing, now: it may come, so no cache may keep this."""
-    return web.Response(status=404, text=text, headers={"Cache-Control": NO_STORE})
+def refusal(status: int, text: str, **headers: str) -> web.Response:
+    """An answer of one line that no cache may keep: the next one may be another."""
+    return web.Response(status=status, text=text, headers={**headers, "Cache-Control": NO_STORE})
+
+
+def absent() -> web.Response:
+    """The answer for what is missing, now: it may come."""
+    return refusal(404, "not found")
+
+
+async def send_json(request: web.Request, value: object) -> web.StreamResponse:
+    """Answer with a document that changes all the time."""
+    content = json.dumps(value, separators=(",", ":")).encode()
+    return await send(request, Body([content], content_tag(content), JSON))
 
 
 async def send(request: web.Request, body: Body, more: Mapping[str, str] | None = None) -> web.StreamResponse:

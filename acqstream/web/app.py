@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -18,7 +18,7 @@ from acqstream.errors import AcqStreamError, FrameNotFound, StorageError, Unknow
 from acqstream.model.dataset_name import MAX_FOLDERS
 from acqstream.model.status import SpaceLevel
 from acqstream.monitor.daemon_watch import DaemonView
-from acqstream.web.answers import BROKEN_OFF, JSON
+from acqstream.web.answers import BROKEN_OFF, JSON, absent, refusal
 from acqstream.web.data_routes import data_routes
 from acqstream.web.dataset_routes import NOTES_PATH, dataset_routes
 from acqstream.web.metrics import DaemonCollector, exposition
@@ -106,13 +106,12 @@ def monitoring_routes(context: WebContext) -> Iterator[web.RouteDef]:
     yield web.get("/readyz", ready)
 
 
-RouteGroup = Callable[[WebContext], Iterable[web.RouteDef]]
-ROUTE_GROUPS: tuple[RouteGroup, ...] = (data_routes, monitoring_routes, neuroglancer_routes)
+ROUTE_GROUPS = (data_routes, monitoring_routes, neuroglancer_routes)
 PAGE_GROUPS = (page_routes, dataset_routes)
 TOKEN_PREFIX = "/t/{token}"
 
 
-def make_app(context: WebContext, groups: Iterable[RouteGroup] = ROUTE_GROUPS) -> web.Application:
+def make_app(context: WebContext) -> web.Application:
     """The application of a server. Handlers find the context at `request.app[CONTEXT]`."""
     app = web.Application(middlewares=[count_requests, guard])
     app[CONTEXT] = context
@@ -120,7 +119,7 @@ def make_app(context: WebContext, groups: Iterable[RouteGroup] = ROUTE_GROUPS) -
     app.on_response_prepare.append(add_headers)
     state = PageState(context)
     for route in (
-        *(one for group in groups for one in group(context)),
+        *(one for group in ROUTE_GROUPS for one in group(context)),
         *(one for group in PAGE_GROUPS for one in group(state)),
     ):
         for path in (route.path, TOKEN_PREFIX + route.path):
@@ -146,29 +145,29 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     context = request.app[CONTEXT]
     context.watch.begin_request(request.transport)
     try:
-        refusal = _refusal(request, context)
-        if refusal is not None:
-            return refusal
+        refused = _refused(request, context)
+        if refused is not None:
+            return refused
         if request.method == "OPTIONS":
             return web.Response(status=204, headers=_PREFLIGHT)
         with context.gate.request():
             return await handler(request)
     except GateClosed:
-        return _plain(503, "the server is busy", {"Retry-After": "1", "Cache-Control": "no-store"})
+        return refusal(503, "the server is busy", **{"Retry-After": "1"})
     except (UnknownFormat, FrameNotFound, FileNotFoundError) as error:
         # A dataset that begins has no frame yet; one that was deleted has no file.
         logger.debug("404: %s", error)
-        return _plain(404, "not found", {"Cache-Control": "no-store"})
+        return absent()
     except StorageError as error:  # a disk that fails or is not mounted may come back
         logger.warning("cannot answer %s: %s", request.method, error)
-        headers = {"Retry-After": str(_STORAGE_RETRY_S), "Cache-Control": "no-store"}
-        return _plain(503, "the disk cannot be read now; the log of the server has the reason", headers)
+        text = "the disk cannot be read now; the log of the server has the reason"
+        return refusal(503, text, **{"Retry-After": str(_STORAGE_RETRY_S)})
     except AcqStreamError as error:
         logger.warning("cannot answer %s: %s", request.method, error)
-        return _plain(500, "the dataset cannot be read; the log of the server has the reason")
+        return web.Response(status=500, text="the dataset cannot be read; the log of the server has the reason")
     except MemoryError as error:  # of a file that claims to be large, where no bound of ours was met first
         logger.warning("cannot answer %s: %r", request.method, error)
-        return _plain(503, "there is no memory for this answer", {"Cache-Control": "no-store"})
+        return refusal(503, "there is no memory for this answer")
     finally:
         context.watch.end_request(request.transport)
 
@@ -190,18 +189,18 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
             headers["Access-Control-Allow-Private-Network"] = "true"
 
 
-def _refusal(request: web.Request, context: WebContext) -> web.Response | None:
+def _refused(request: web.Request, context: WebContext) -> web.Response | None:
     is_write = request.method == "POST" and plain_path(request) in WRITE_PATHS
     if request.method not in METHODS and not is_write:
-        return _plain(405, "only GET, HEAD and OPTIONS", {"Allow": ", ".join(METHODS)})
+        return web.Response(status=405, text="only GET, HEAD and OPTIONS", headers={"Allow": ", ".join(METHODS)})
     if not is_known_host(request.headers.get("Host", ""), _own_address(request), context.settings.hosts):
-        return _plain(421, "this server has another name")
+        return web.Response(status=421, text="this server has another name")
     if context.settings.token and request.method != "OPTIONS" and not _has_token(request, context.settings.token):
-        return _plain(401, "a token is needed", {"WWW-Authenticate": "Bearer", "Cache-Control": "no-store"})
+        return refusal(401, "a token is needed", **{"WWW-Authenticate": "Bearer"})
     if is_write and not is_own_origin(request.headers.get("Origin"), request.headers.get("Host", "")):
-        return _plain(403, "only pages of this server may write", {"Cache-Control": "no-store"})
+        return refusal(403, "only pages of this server may write")
     if is_write and request.content_type != JSON:  # no form of another page can send it
-        return _plain(415, f"expected {JSON}", {"Cache-Control": "no-store"})
+        return refusal(415, f"expected {JSON}")
     return None
 
 
@@ -216,7 +215,3 @@ def _own_address(request: web.Request) -> str:
     """The address of this machine that the client connected to; "" for a local socket."""
     name = request.get_extra_info("sockname")
     return str(name[0]) if isinstance(name, tuple) else ""
-
-
-def _plain(status: int, text: str, headers: dict[str, str] | None = None) -> web.Response:
-    return web.Response(status=status, text=text, headers=headers)

@@ -31,16 +31,16 @@ from acqstream.model.axes import AxisValue
 from acqstream.model.run_note import PAGE, RunNote, new_note
 from acqstream.monitor.daemon_watch import receipt_in
 from acqstream.storage.files.boundary import Boundary
-from acqstream.web.answers import NO_CACHE, Body, absent, send
+from acqstream.web.answers import Body, absent, refusal, send, send_json
 from acqstream.web.data.dataset_shelf import DatasetShelf, ServedFolders
 from acqstream.web.data.neuroglancer_state import PUBLIC_CLIENT
 from acqstream.web.page.dataset_list import DatasetCatalog, DatasetPage, viewer_lines
 from acqstream.web.page.page_texts import receipt_texts
 from acqstream.web.page.picture_source import Crop, borrow_pictures
-from acqstream.web.page_routes import PageState, send_json
+from acqstream.web.page_routes import PageState
 from acqstream.web.previews import MAX_SIDE, MIN_SIDE, Preview, PreviewRequest
 from acqstream.web.request_gate import GateClosed
-from acqstream.web.web_context import CONTEXT, WebContext
+from acqstream.web.web_context import CONTEXT, WebContext, base_of
 
 MAX_LISTED, USUALLY_LISTED = 200, 50  # datasets in an answer
 MAX_SEARCH = 200  # characters
@@ -81,7 +81,7 @@ def dataset_routes(state: PageState) -> Iterator[web.RouteDef]:
         words = query.get("search", "")
         if not all(map(_PLACE.fullmatch, places)) or not 0 < int(places[1]) <= MAX_LISTED or len(words) > MAX_SEARCH:
             text = f"offset is an integer, limit is 1 to {MAX_LISTED}, search has at most {MAX_SEARCH} characters"
-            return _refusal(400, text)
+            return refusal(400, text)
 
         def look() -> DatasetPage:
             return catalog.page(context.folders.all(), words, int(places[0]), int(places[1]))
@@ -93,15 +93,15 @@ def dataset_routes(state: PageState) -> Iterator[web.RouteDef]:
     async def dataset(request: web.Request, folder: Path) -> web.StreamResponse:
         context, name = request.app[CONTEXT], request.match_info["name"]
         described = await context.run(describe, context.shelf, folder)
-        described["name"] = name
+        described["name"], path = name, str(folder.absolute())
         receipt = await context.run(receipt_in, folder) if described["format"] == "ndtiff" else None
-        described["receipt"] = None if receipt is None else receipt_texts(receipt, str(folder.absolute()))
-        lines = viewer_lines(name, described["format"], str(folder.absolute()), _base(request), _neuroglancer(context))
+        described["receipt"] = None if receipt is None else receipt_texts(receipt, path)
+        lines = viewer_lines(name, described["format"], path, base_of(request), _neuroglancer(context))
         return await send_json(request, {**described, "lines": lines})
 
     async def preview(request: web.Request, folder: Path) -> web.StreamResponse:
         made = await state.previews.get(_asked(request, folder))
-        body = Body([made.jpeg], made.tag, "image/jpeg", NO_CACHE)
+        body = Body([made.jpeg], made.tag, "image/jpeg")
         return await send(request, body, {FACTS_HEADER: facts_text(made)})
 
     async def values(request: web.Request, folder: Path) -> web.StreamResponse:
@@ -145,7 +145,7 @@ def _of_folder(answer: Callable[[web.Request, Path], Awaitable[web.StreamRespons
         try:
             return await answer(request, folder)
         except _BadQuery as error:
-            return _refusal(400, str(error))
+            return refusal(400, str(error))
 
     return handle
 
@@ -201,22 +201,22 @@ async def _add_note(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     settings, status = context.settings, context.feed.view.status
     if request.method != "POST":
-        return _refusal(405, "only POST")
+        return refusal(405, "only POST")
     if status is None:
-        return _refusal(503, f"no daemon answers: {context.feed.view.why}")
+        return refusal(503, f"no daemon answers: {context.feed.view.why}")
     is_guarded = bool(settings.token) or settings.socket is not None
     if not (is_guarded or await context.run(_is_open, status.endpoint)):
         # Every user of the machine reaches this server, and only some of them the daemon.
-        return _refusal(403, "notes for this daemon need a page with a token: acqstream web --token-file FILE")
+        return refusal(403, "notes for this daemon need a page with a token: acqstream web --token-file FILE")
     try:
         name, note = await _asked_note(request)
         await context.run(send_note, name, note, settings.endpoint, timeout_s=NOTE_S)
     except (_BadQuery, ConfigError) as error:
-        return _refusal(400, str(error))
+        return refusal(400, str(error))
     except AcquisitionRefused as error:
-        return _refusal(404 if error.code == "unknown_ds" else 409, str(error))
+        return refusal(404 if error.code == "unknown_ds" else 409, str(error))
     except DaemonUnavailable as error:
-        return _refusal(503, str(error))
+        return refusal(503, str(error))
     return web.Response(status=204)
 
 
@@ -318,17 +318,6 @@ def _frame_axes(text: str) -> dict[str, AxisValue]:
     if not isinstance(axes, dict) or len(axes) > MAX_AXES or not all(type(one) in (int, str) for one in axes.values()):
         raise _BadQuery(f"frame is a JSON object with the values of at most {MAX_AXES} axes: integers or texts")
     return axes
-
-
-def _refusal(status: int, text: str) -> web.Response:
-    return web.Response(status=status, text=text, headers={"Cache-Control": "no-store"})
-
-
-def _base(request: web.Request) -> str:
-    """The address of this server as its client knows it, with the token that the client has shown."""
-    context = request.app[CONTEXT]
-    token = f"/t/{context.settings.token}" if context.settings.token else ""
-    return f"{request.scheme}://{request.headers.get('Host', '')}{token}"
 
 
 def _neuroglancer(context: WebContext) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -21,12 +20,12 @@ from urllib.parse import quote, unquote
 from aiohttp import web
 
 from acqstream.errors import UnknownFormat
-from acqstream.web.answers import JSON, NO_CACHE, Body, FilePart, absent, content_tag, send, tag_of
+from acqstream.web.answers import Body, FilePart, absent, send, send_json, tag_of
 from acqstream.web.data import neuroglancer_follower
 from acqstream.web.data.data_address import DataOptions, data_path
 from acqstream.web.data.neuroglancer_state import PUBLIC_CLIENT, state_url, viewer_state
 from acqstream.web.file_routes import open_file
-from acqstream.web.web_context import CONTEXT, WebContext, plain_path
+from acqstream.web.web_context import CONTEXT, WebContext, base_of, plain_path
 
 MAX_VIEWERS = 4  # processes, one for each dataset that is looked at
 _START_S = 30.0
@@ -116,23 +115,19 @@ def find_state(context: WebContext, name: str, base: str) -> dict[str, Any] | No
 async def send_state(request: web.Request) -> web.StreamResponse:
     """Answer with the state for a dataset."""
     context = request.app[CONTEXT]
-    state = await context.run(find_state, context, _name(request), _base(request))
-    if state is None:
-        return absent()
-    content = json.dumps(state).encode()
-    return await send(request, Body([content], content_tag(content), JSON, NO_CACHE))
+    state = await context.run(find_state, context, _name(request), base_of(request))
+    return absent() if state is None else await send_json(request, state)
 
 
 async def send_loaded(request: web.Request) -> web.StreamResponse:
     """Answer with {"loaded": true}, false while viewers load a source, null if none has asked for its chunks."""
     found = request.app[CONTEXT].loads.is_loaded(request.match_info["address"])
-    content = json.dumps({"loaded": found}).encode()
-    return await send(request, Body([content], content_tag(content), JSON, NO_CACHE))
+    return await send_json(request, {"loaded": found})
 
 
 async def show(request: web.Request) -> web.StreamResponse:
     """Lead to a Neuroglancer: the built client, else that of the Python package, else the public one."""
-    context, name, base = request.app[CONTEXT], _name(request), _base(request)
+    context, name, base = request.app[CONTEXT], _name(request), base_of(request)
     state = await context.run(find_state, context, name, base)
     if state is None:
         raise UnknownFormat(f"{name}: no frames yet")
@@ -173,20 +168,10 @@ def _name(request: web.Request) -> str:
     return request.match_info["name"]
 
 
-def _base(request: web.Request) -> str:
-    """The begin of addresses as the client sees this server, with the token, which it has shown."""
-    return f"http://{request.headers['Host']}{_token_path(request)}"
-
-
 def _own_base(request: web.Request) -> str:
     """The same as this machine sees the server, whatever the client calls it; empty if it cannot be reached so."""
     found = request.get_extra_info("sockname")
     if not isinstance(found, tuple) or not request.app[CONTEXT].settings.is_local:
         return ""
     host, port = found[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}{_token_path(request)}"
-
-
-def _token_path(request: web.Request) -> str:
-    token = request.app[CONTEXT].settings.token
-    return f"/t/{quote(token, safe='')}" if token else ""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}{request.app[CONTEXT].settings.token_path}"

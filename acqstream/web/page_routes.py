@@ -24,7 +24,7 @@ from typing import Any
 
 from aiohttp import web
 
-from acqstream.web.answers import JSON, NO_CACHE, Body, absent, content_tag, send
+from acqstream.web.answers import Body, absent, content_tag, send, send_json
 from acqstream.web.page.page_texts import page_texts, time_text
 from acqstream.web.page.picture_source import borrow_pictures
 from acqstream.web.previews import Previews
@@ -81,31 +81,22 @@ _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
 @dataclass(frozen=True, slots=True)
-class PageFile:
-    """A file as it is sent. tag: a quoted entity tag."""
-
-    content: bytes
-    content_type: str
-    tag: str
-
-
-@dataclass(frozen=True, slots=True)
 class PageFiles:
     """The template of the page, and its other files by name."""
 
     template: PageTemplate
-    by_name: Mapping[str, PageFile]
+    by_name: Mapping[str, Body]
 
 
 def load_page_files() -> PageFiles:
     """Read all files of the page."""
     folder = files("acqstream.web") / "page" / "static"
-    found: dict[str, PageFile] = {}
+    found: dict[str, Body] = {}
     for entry in folder.iterdir():
         kind = _TYPES.get(entry.name[entry.name.rfind(".") :])
         if kind is not None:
             content = entry.read_bytes()
-            found[entry.name] = PageFile(content, kind, content_tag(content))
+            found[entry.name] = Body([content], content_tag(content), kind)
     template = PageTemplate((folder / "index.html").read_text(encoding="utf-8"))
     return PageFiles(template, found)
 
@@ -167,9 +158,7 @@ def page_routes(state: PageState) -> Iterator[web.RouteDef]:
 
     async def page_file(request: web.Request) -> web.StreamResponse:
         file = state.files.by_name.get(request.match_info["name"])
-        if file is None:
-            return absent()
-        return await send(request, Body([file.content], file.tag, file.content_type, NO_CACHE))
+        return absent() if file is None else await send(request, file)
 
     async def status(request: web.Request) -> web.StreamResponse:
         view = request.app[CONTEXT].feed.view
@@ -187,12 +176,6 @@ def page_routes(state: PageState) -> Iterator[web.RouteDef]:
     yield web.get("/api/status", status)
     yield web.get("/api/history", history)
     yield web.get("/api/events", events)
-
-
-async def send_json(request: web.Request, value: Any) -> web.StreamResponse:
-    """Answer with a document that changes all the time."""
-    content = json.dumps(value, separators=(",", ":")).encode()
-    return await send(request, Body([content], content_tag(content), JSON, NO_CACHE))
 
 
 def _with_cookie(request: web.Request, token: str) -> web.Response:

@@ -98,6 +98,11 @@ class WebContext:
 CONTEXT = web.AppKey("context", WebContext)
 
 
+def base_of(request: web.Request) -> str:
+    """The begin of addresses as the client sees this server, with the token, which it has shown."""
+    return f"{request.scheme}://{request.headers.get('Host', '')}{request.app[CONTEXT].settings.token_path}"
+
+
 def plain_path(request: web.Request) -> str:
     """The path of a request as it came, not decoded, without query and token."""
     return split_token(request.raw_path.partition("?")[0])[1]

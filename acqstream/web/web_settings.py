@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from acqstream.errors import ConfigError, FileMissing, StorageError
 from acqstream.storage.files.atomic_file import write_private
@@ -123,6 +123,11 @@ class WebSettings:
     def is_local(self) -> bool:
         """True if only programs of this machine can connect."""
         return self.socket is not None or is_loopback(self.address)
+
+    @property
+    def token_path(self) -> str:
+        """The begin of paths that show the token; "" without one."""
+        return f"/t/{quote(self.token, safe='')}" if self.token else ""
 
 
 def is_loopback(host: str) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
+from acqstream.bench.child_process import restored
 from acqstream.bench.measurement import (
     LIMIT,
     Latency,
@@ -15,7 +16,6 @@ from acqstream.bench.measurement import (
     absent_row,
     latency_of,
     measured_row,
-    measurement_from,
     row_report,
 )
 
@@ -64,4 +64,4 @@ def test_percentiles() -> None:
 
 def test_measurement_goes_through_json() -> None:
     measurement = run(2.0, peak=None)
-    assert measurement_from(json.loads(json.dumps(asdict(measurement)))) == measurement
+    assert restored(Measurement, json.loads(json.dumps(asdict(measurement)))) == measurement

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.bench.child_process import restored
 from acqstream.bench.workload import Workload, run_workload, workload_of
 
 
@@ -19,7 +20,7 @@ def test_frames_fill_the_bytes() -> None:
 
 def test_goes_through_the_command_line() -> None:
     workload = Workload((16, 32), "uint8", 3, pool_bytes=5)
-    assert Workload.of(json.loads(json.dumps(asdict(workload)))) == workload
+    assert restored(Workload, json.loads(json.dumps(asdict(workload)))) == workload
 
 
 def test_puts_every_frame_then_finishes() -> None:
@@ -31,7 +32,7 @@ def test_puts_every_frame_then_finishes() -> None:
         assert (image == pool[number % 5]).all()
         seen.append(number)
 
-    measured = run_workload(workload, put, lambda: seen.append("end"), role="producer")
+    measured = run_workload(workload, put, lambda: seen.append("end"))
     assert seen == [*range(20), "end"]
     assert measured.frames == 20
     assert measured.payload_bytes == 20 * 65536

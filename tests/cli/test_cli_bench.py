@@ -30,8 +30,8 @@ from acqstream.bench.measurement import (
     row_report,
 )
 from acqstream.cli.bench import last_line, print_bench_report
-from acqstream.cli.main import main
 from acqstream.cli.output import ExitCode
+from tests.command import command
 
 
 def measurement(seconds: float, **peaks: int) -> Measurement:
@@ -88,9 +88,7 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> Benchmark:
 
 
 def run(*options: str) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["bench", *options])
-    return int(end.value.code or 0)
+    return command("bench", *options)
 
 
 def test_table(benchmark: Benchmark, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from acqstream.cli.main import main
 from acqstream.cli.output import ExitCode
+from tests.command import answer_of
 from tests.formats.n5.n5_samples import GOLDEN, samples, write_pyramid
 
 
@@ -20,16 +20,9 @@ def folder(tmp_path):
     return path
 
 
-def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as end:
-        main([*map(str, arguments)])
-    out, err = capsys.readouterr()
-    return end.value.code, out, err
-
-
 def test_info_of_arrays(folder, capsys):
     (folder / "setup0" / "timepoint0" / "s0" / "0" / "0" / "0").unlink()
-    code, out, _ = run(capsys, "info", folder)
+    code, out, _ = answer_of(capsys, "info", folder)
     assert code == 0
     lines = out.splitlines()
     assert lines[:9] == [
@@ -46,23 +39,14 @@ def test_info_of_arrays(folder, capsys):
 
 
 def test_info_of_arrays_as_json(folder, capsys):
-    code, out, _ = run(capsys, "info", "--json", folder)
+    code, out, _ = answer_of(capsys, "info", "--json", folder)
     found = json.loads(out)
     assert (code, found["shape"], found["complete"], found["summary_metadata"]) == (0, [2, 5, 20, 30], True, {"n": 1})
     assert found["levels"][1]["factors"] == [1, 1, 2, 2]
 
 
-def test_a_contact_sheet_of_arrays(folder, tmp_path, capsys):
-    code, _, _ = run(capsys, "info", folder, "--png", tmp_path / "a.png")
-    assert code == 0
-    assert (tmp_path / "a.png").stat().st_size > 0
-    code, out, _ = run(capsys, "view", folder, "--png", tmp_path / "b.png")
-    assert (code, out) == (0, f"{tmp_path / 'b.png'}\n")
-    assert (tmp_path / "b.png").read_bytes() == (tmp_path / "a.png").read_bytes()
-
-
 def test_verify_of_arrays(folder, capsys):
-    code, out, _ = run(capsys, "verify", folder / "setup0")
+    code, out, _ = answer_of(capsys, "verify", folder / "setup0")
     assert code == 0
     assert out.startswith(f"{folder}: all is well; 32 chunks in 4 arrays, 0 missing, ")
     assert "proved\n  32 chunks and 9 documents are as they were stored (XXH3-64)" in out
@@ -71,22 +55,22 @@ def test_verify_of_arrays(folder, capsys):
 def test_verify_tells_damaged_chunks(folder, capsys):
     path = folder / "setup1" / "timepoint0" / "s0" / "0" / "1" / "0"
     path.write_bytes(path.read_bytes()[:-1])
-    code, out, _ = run(capsys, "verify", folder)
+    code, out, _ = answer_of(capsys, "verify", folder)
     assert code == ExitCode.INCOMPLETE
     assert f"{folder}: 2 problems; " in out  # it cannot be decoded, and it is not what was stored
     assert "chunk 1, 0, 1, 0 of level 0 (channel 1, z 0 to 3) has been cut" in out
     assert f"{path.relative_to(folder)} at byte 16: blosc: the chunk has" in out
-    code, out, _ = run(capsys, "verify", "--json", folder)
+    code, out, _ = answer_of(capsys, "verify", "--json", folder)
     assert (code, json.loads(out)["ok"]) == (ExitCode.INCOMPLETE, False)
 
 
 def test_a_view_that_needs_frames_is_refused_for_arrays(folder, capsys):
-    code, _, err = run(capsys, "mirror", folder, "--to", "null")
+    code, _, err = answer_of(capsys, "mirror", folder, "--to", "null")
     assert code != 0
     assert "'null' needs frames" in err
 
 
 def test_what_is_no_one_array_is_told(capsys):
-    code, _, err = run(capsys, "info", GOLDEN / "java.n5")
+    code, _, err = answer_of(capsys, "info", GOLDEN / "java.n5")
     assert code != 0
     assert "open one of them: f32_xz" in err

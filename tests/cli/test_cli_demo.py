@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from acqstream.bench import demonstration
-from acqstream.cli.main import main
 from acqstream.errors import AcquisitionFailed
+from tests.command import command
 from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout_s(240)]
@@ -63,9 +63,7 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(SystemExit) as ended:
-        main(["demo", "--dir", str(tmp_path / "file")])
-    assert ended.value.code == 78
+    assert command("demo", "--dir", tmp_path / "file") == 78
     assert "--dir DIR" in capsys.readouterr().err
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.cli.main import main
 from acqstream.cli.output import ExitCode
+from tests.command import command
 
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
 
@@ -19,8 +19,7 @@ VERBS = (
 
 @pytest.mark.parametrize("verb", VERBS.split())
 def test_the_page_names_every_option(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main([verb, "--help"])
+    command(verb, "--help")
     options = set(re.findall(r"^ +(?:-h, )?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE)) - {"--help"}
     chapter = PAGE.partition(f"\n## {verb}\n")[2].partition("\n## ")[0]
     assert chapter

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from acqstream.cli.main import main
 from acqstream.doctor import checks
 from acqstream.doctor.checks import CheckResult
 from acqstream.doctor.verdict import CheckVerdict, ok, problem, unknown, warning
+from tests.command import command
 
 
 def doctor(
@@ -22,9 +22,7 @@ def doctor(
         return [CheckResult(f"check {number}", verdict, {"n": number}) for number, verdict in enumerate(verdicts)]
 
     monkeypatch.setattr(checks, "run_checks", run)
-    with pytest.raises(SystemExit) as end:
-        main(["doctor", "--data", str(data), *options])
-    return int(end.value.code or 0), asked
+    return command("doctor", "--data", data, *options), asked
 
 
 def test_verdicts_are_printed_with_what_to_do(

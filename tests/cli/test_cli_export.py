@@ -9,15 +9,13 @@ from pathlib import Path
 import pytest
 import tifffile
 
-from acqstream.cli.main import main
 from acqstream.model.units import shell_word
+from tests.command import command
 from tests.export.sample_exports import write_cells
 
 
 def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["export", *arguments])
-    return int(end.value.code or 0)
+    return command("export", *arguments)
 
 
 @pytest.fixture

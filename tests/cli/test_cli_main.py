@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-from acqstream.cli.main import main
 from acqstream.cli.output import ExitCode, error_line, exit_code_of
 from acqstream.errors import (
     AcqStreamError,
@@ -16,19 +15,13 @@ from acqstream.errors import (
     DatasetLocked,
     StorageError,
 )
+from tests.command import answer_of
 
 VERBS = ("serve", "simulate", "receive", "status", "stop", "info", "keys", "bench")
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as end:
-        main(arguments)
-    out, err = capsys.readouterr()
-    return int(end.value.code or 0), out, err
-
-
 def test_help_names_verbs_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "--help")
+    code, out, _ = answer_of(capsys, "--help")
     assert code == 0
     for text in (*VERBS, "Exit codes", "69", "78"):
         assert text in out
@@ -36,14 +29,14 @@ def test_help_names_verbs_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help(capsys: pytest.CaptureFixture[str], verb: str) -> None:
-    code, out, _ = run(capsys, verb, "--help")
+    code, out, _ = answer_of(capsys, verb, "--help")
     assert code == 0
     assert f"Usage: acqstream {verb}" in out
     assert "Exit codes" in out
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "--version")
+    code, out, _ = answer_of(capsys, "--version")
     assert code == 0
     assert out.strip()
 
@@ -61,7 +54,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_wrong_usage(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]) -> None:
-    code, out, err = run(capsys, *arguments)
+    code, out, err = answer_of(capsys, *arguments)
     assert code == ExitCode.USAGE
     assert out == ""
     assert "Error" in err

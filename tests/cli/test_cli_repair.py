@@ -5,11 +5,10 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from acqstream.cli.main import main
+from tests.command import command
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ndtiff"
 
@@ -22,10 +21,7 @@ def copy(name: str, to: Path, *, age_s: float = 3600.0) -> Path:
 
 
 def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["repair", *map(str, arguments)])
-    code: Any = end.value.code or 0
-    return int(code)
+    return command("repair", *arguments)
 
 
 def test_a_lost_index_is_rebuilt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,9 +35,7 @@ def test_a_lost_index_is_rebuilt(tmp_path: Path, capsys: pytest.CaptureFixture[s
     lines = capsys.readouterr().out.splitlines()
     assert "recovered  5 frames" in lines
     assert lines[-1] == "result     repaired"
-    with pytest.raises(SystemExit) as end:
-        main(["info", str(folder)])
-    assert not end.value.code
+    assert command("info", folder) == 0
     assert "frames  5" in capsys.readouterr().out
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.cli.main import main
 from acqstream.dataset.run_transfer import remove_run
+from tests.command import command
 from tests.dataset.made_runs import make_run
 from tests.dataset.test_run_transfer import Killed, KillingDisk
 
@@ -24,9 +24,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def typed(*arguments: str, code: int = 0) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(arguments)
-    assert (end.value.code or 0) == code
+    assert command(*arguments) == code
 
 
 def listed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:

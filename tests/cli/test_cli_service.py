@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from acqstream.cli import output
-from acqstream.cli.main import main
 from acqstream.cli.output import LogFile
 from acqstream.storage.platform import pc
+from tests.command import command
 
 
 @pytest.fixture
@@ -35,9 +35,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def run(*arguments: str) -> object:
-    with pytest.raises(SystemExit) as end:
-        main(["service", *arguments])
-    return end.value.code or 0
+    return command("service", *arguments)
 
 
 def test_the_daemon_gets_absolute_paths(

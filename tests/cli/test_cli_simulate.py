@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from acqstream.cli.main import main
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.simulate import camera
+from tests.command import command
 
 
 class Cameras:
@@ -40,9 +40,7 @@ BAD = Receipt(
 def simulate(monkeypatch: pytest.MonkeyPatch, receipt: Receipt, *options: str) -> tuple[int, list[Any]]:
     cameras = Cameras(receipt)
     monkeypatch.setattr(camera, "run_cameras", cameras)
-    with pytest.raises(SystemExit) as end:
-        main(["simulate", *options])
-    return int(end.value.code or 0), cameras.plans
+    return command("simulate", *options), cameras.plans
 
 
 def test_options_become_a_plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,16 +90,12 @@ def test_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
     ],
 )
 def test_wrong_usage(capsys: pytest.CaptureFixture[str], options: list[str], complaint: str) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["simulate", "--frames", "12", *options])
-    assert end.value.code == 2
+    assert command("simulate", "--frames", "12", *options) == 2
     assert complaint in " ".join(capsys.readouterr().err.split())
 
 
 def test_asks_for_a_number_of_frames(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["simulate"])
-    assert end.value.code == 2
+    assert command("simulate") == 2
     assert "pass --frames" in capsys.readouterr().err
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from acqstream.cli.main import main
 from acqstream.errors import DaemonUnavailable
 from acqstream.model.receipt import MissingFrames
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import AcquisitionStatus, DaemonStatus, LoadStatus, UnfinishedViewStatus, ViewProcessStatus
+from tests.command import command
 
 RUNNING = AcquisitionStatus(
     name="cells",
@@ -59,9 +59,7 @@ def test_what_had_no_room_in_the_answer_is_counted(
 
 def show(monkeypatch: pytest.MonkeyPatch, answer: DaemonStatus, *options: str) -> int:
     monkeypatch.setattr("acqstream.client.daemon_requests.fetch_status", lambda endpoint, *, timeout_s: answer)
-    with pytest.raises(SystemExit) as end:
-        main(["status", *options])
-    return int(end.value.code or 0)
+    return command("status", *options)
 
 
 def test_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,9 +190,7 @@ GONE = DaemonUnavailable("no daemon answers at tcp://127.0.0.1:5271")
 
 
 def watch(*options: str) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["status", "--watch", *options])
-    return int(end.value.code or 0)
+    return command("status", "--watch", *options)
 
 
 def test_a_watch_without_a_terminal_prints_one_status_a_time(
@@ -239,10 +235,8 @@ def test_no_daemon(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         endpoint = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-        with pytest.raises(SystemExit) as end:
-            main(["status", "--endpoint", endpoint, "--timeout", "0.05"])
+        assert command("status", "--endpoint", endpoint, "--timeout", "0.05") == 69
     out, err = capsys.readouterr()
-    assert end.value.code == 69
     assert out == ""
     assert err.count("\n") == 1
     assert endpoint in err

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from acqstream.cli.main import main
+from tests.command import answer_of
 from tests.log.make_frames import frames_of, start_log
 from tests.log.read_back import read_pages
 
@@ -26,10 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[Any, str, str]:
-    with pytest.raises(SystemExit) as end:
-        main(["verify", *map(str, arguments)])
-    out, err = capsys.readouterr()
-    return end.value.code, out, err
+    return answer_of(capsys, "verify", *arguments)
 
 
 def damage(folder: Path, name: str, offset: int) -> None:

@@ -8,16 +8,14 @@ import pytest
 from PIL import Image
 
 from acqstream.cli import view as view_module
-from acqstream.cli.main import main
+from tests.command import command
 
 DATA = Path(__file__).parents[1] / "golden" / "ndtiff" / "py_uint16" / "data"
 
 
 def test_a_contact_sheet_goes_where_it_is_asked_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "sheet.png"
-    with pytest.raises(SystemExit) as end:
-        main(["view", str(DATA), "--png", str(file)])
-    assert not end.value.code
+    assert command("view", DATA, "--png", file) == 0
     assert capsys.readouterr().out == f"{file}\n"
     with Image.open(file) as sheet:
         assert sheet.width > 100
@@ -28,9 +26,7 @@ def test_without_a_window_a_sheet_in_a_new_file_is_named_and_the_reason_told(
 ) -> None:
     monkeypatch.setattr(view_module, "find_spec", lambda name: None if name == "napari" else object())
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(SystemExit) as end:
-        main(["view", str(DATA)])
-    assert not end.value.code
+    assert command("view", DATA) == 0
     out, err = capsys.readouterr()
     assert Path(out.strip()).parent == tmp_path
     assert Path(out.strip()).stat().st_size > 0
@@ -63,31 +59,24 @@ def test_with_a_window_it_is_shown_there(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(view_module, "why_no_window", lambda: "")
     monkeypatch.setattr(view_module, "show_in_napari", lambda *given, **options: shown.append((*given, options)))
     for more in ([], ["--follow-links"], ["--follow"]):
-        with pytest.raises(SystemExit):
-            main(["view", str(DATA), *more])
+        command("view", DATA, *more)
     options = [(False, False), (True, False), (False, True)]
     assert shown == [(DATA, {"follow_links": links, "follow": follow}) for links, follow in options]
 
 
 def test_a_file_cannot_follow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["view", str(DATA), "--follow", "--png", str(tmp_path / "sheet.png")])
-    assert end.value.code == 2
+    assert command("view", DATA, "--follow", "--png", tmp_path / "sheet.png") == 2
     assert "leave --png out" in " ".join(capsys.readouterr().err.split())
     assert not list(tmp_path.iterdir())
 
 
 def test_info_writes_one_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["info", str(DATA), "--png", str(tmp_path / "sheet.png")])
-    assert not end.value.code
+    assert command("info", DATA, "--png", tmp_path / "sheet.png") == 0
     assert "format  ndtiff" in capsys.readouterr().out
     assert (tmp_path / "sheet.png").exists()
 
 
 def test_a_file_that_is_no_png_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["view", str(DATA), "--png", str(tmp_path / "NDTiff.index")])
-    assert end.value.code == 78
+    assert command("view", DATA, "--png", tmp_path / "NDTiff.index") == 78
     assert "ends in .png" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from acqstream.cli.main import main
 from acqstream.cli.output import ExitCode
 from acqstream.model.receipt import Status
 from acqstream.storage.files.directory_lock import DirectoryLock
+from tests.command import command
 from tests.log.make_frames import frames_of, start_log, write_log
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ndtiff"
@@ -25,9 +25,7 @@ def cells(tmp_path: Path) -> Path:
 
 
 def wait(*arguments: str | Path) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["wait", *map(str, arguments)])
-    return int(end.value.code or 0)
+    return command("wait", *arguments)
 
 
 def change_state(cells: Path, **more: Any) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.cli.main import main
 from acqstream.client.keys import KEYS_VARIABLE, SERVER_KEY_VARIABLE, curve_keys, make_keys
 from acqstream.errors import ConfigError
+from tests.command import command
 
 FAR = "tcp://192.0.2.7:5272"
 
@@ -64,9 +64,7 @@ def test_what_cannot_work_is_told(folder: Path, server: str | None, client: str 
 
 
 def test_the_verb_makes_a_pair_and_says_what_comes_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["keys", "client", str(tmp_path / "k"), "--name", "alice"])
-    assert not end.value.code
+    assert command("keys", "client", tmp_path / "k", "--name", "alice") == 0
     assert sorted(path.name for path in (tmp_path / "k").iterdir()) == ["alice.key", "alice.key_secret"]
     assert "client_keys" in capsys.readouterr().out
 

@@ -15,10 +15,10 @@ import pytest
 from PIL import Image
 
 import acqstream
-from acqstream.cli.main import main
 from acqstream.dataset.contact_sheet import choose_pictures, save_contact_sheet
 from acqstream.errors import DatasetError, UnsupportedFeature
 from acqstream.formats.registry import chunk_format
+from tests.command import command
 from tests.dataset.web_server import serving
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
 from tests.host_system import make_link
@@ -57,9 +57,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     places = {"ndtiff": folder.path}
     for name, options in OPTIONS.items():
         places[name] = folder.path.with_name(f"cells{chunk_format(name).suffix}")
-        with pytest.raises(SystemExit) as end:
-            main(["mirror", str(folder.path), "--to", name, *options])
-        assert not end.value.code
+        assert command("mirror", folder.path, "--to", name, *options) == 0
     return places
 
 
@@ -140,9 +138,7 @@ def test_a_contact_sheet_shows_the_pictures(path: Path, tmp_path: Path) -> None:
 
 def test_info_and_view_write_one(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for verb, name in (("info", "a.png"), ("view", "b.png")):
-        with pytest.raises(SystemExit) as end:
-            main([verb, str(path), "--png", str(tmp_path / name)])
-        assert not end.value.code
+        assert command(verb, path, "--png", tmp_path / name) == 0
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
     assert "shape   time 3, channel 2, z 4, y 40, x 70" in capsys.readouterr().out
 

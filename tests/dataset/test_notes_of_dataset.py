@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import acqstream
-from acqstream.cli.main import main
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.ndtiff.folders import NOTES_NAME
 from acqstream.model.run_note import RunNote
+from tests.command import command
 from tests.host_system import make_link
 from tests.log.make_frames import frame_of, write_log
 
@@ -25,9 +25,7 @@ def cells(tmp_path: Path) -> Path:
 
 
 def info(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    with pytest.raises(SystemExit) as end:
-        main(["info", str(path)])
-    assert not end.value.code
+    assert command("info", path) == 0
     return capsys.readouterr().out
 
 

@@ -9,10 +9,10 @@ import pytest
 import tifffile
 
 import acqstream
-from acqstream.cli.main import main
 from acqstream.errors import DatasetError, UnsupportedFeature
 from acqstream.formats.registry import chunk_format
 from acqstream.model.acquisition_spec import TileSpec
+from tests.command import command
 from tests.export.sample_exports import export, write_cells
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
 from tests.log.make_frames import frame_of, write_log
@@ -26,9 +26,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     write_cells(path)
     places = {"ndtiff": path}
     for name, options in FORMATS.items():
-        with pytest.raises(SystemExit) as end:
-            main(["mirror", str(path), "--to", name, *options])
-        assert not end.value.code
+        assert command("mirror", path, "--to", name, *options) == 0
         places[name] = path.with_name(f"cells{chunk_format(name).suffix}")
     return places
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from acqstream.cli.main import main
 from acqstream.errors import ConfigError, DatasetExists, UnsupportedFeature
 from acqstream.export import metadata_table
+from tests.command import command
 from tests.export.sample_exports import export, write_cells
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
 from tests.log.make_frames import frame_of, write_log
@@ -106,8 +106,7 @@ def test_refused(tmp_path: Path) -> None:
         export(tmp_path / "cells", "table", tmp_path / "a.xlsx")
     with pytest.raises(ConfigError, match="no pixels"):
         export(tmp_path / "cells", "table", is_copy=True)
-    with pytest.raises(SystemExit):
-        main(["mirror", str(tmp_path / "cells"), "--to", "n5"])
+    command("mirror", tmp_path / "cells", "--to", "n5")
     with pytest.raises(UnsupportedFeature, match="only frames of NDTiff"):
         export(tmp_path / "cells.n5", "table", tmp_path / "a.csv")
     assert not [*tmp_path.glob("*.csv"), *tmp_path.glob("*.parquet")]

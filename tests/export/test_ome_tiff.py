@@ -15,13 +15,13 @@ import pytest
 import tifffile
 
 import acqstream
-from acqstream.cli.main import main
 from acqstream.codecs.streams import decode_zstd
 from acqstream.errors import ConfigError, DiskFull, UnsupportedFeature
 from acqstream.export.ome_images import NAMESPACE, OmeChannel, OmeImage, OmePixels, ome_xml, pixel_type
 from acqstream.formats.ndtiff.folders import NOTES_NAME
 from acqstream.grid.block_mean import BlockMean
 from acqstream.model.run_note import RunNote
+from tests.command import command
 from tests.export.sample_exports import export, write_cells
 from tests.export.test_plane_levels import rounded_mean
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
@@ -157,9 +157,7 @@ def test_levels_of_the_dataset_are_taken(tmp_path: Path, monkeypatch: pytest.Mon
     folder = Folder(tmp_path / "cells", {"PixelSizeUm": 0.5, "z-step_um": 2.0})
     for z in range(3):
         folder.add({"z": z}, image(z, (1100, 1100), "u1"))
-    with pytest.raises(SystemExit) as end:
-        main(["mirror", str(folder.path), "--to", "n5"])
-    assert not end.value.code
+    assert command("mirror", folder.path, "--to", "n5") == 0
 
     def compute(*_arguments: object) -> None:
         raise AssertionError("a level was computed although the dataset has it")

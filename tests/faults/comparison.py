@@ -20,7 +20,7 @@ from acqstream.model.metadata import dump_ascii
 from tests.faults.fault_result import Try
 from tests.faults.frame_plan import FramePlan
 from tests.faults.producer_process import Report
-from tests.live.stored import ndstorage_dataset
+from tests.log.read_back import open_ndstorage
 
 ReadFrame = Callable[[int], tuple[Any, Any]]
 """Image and metadata of the frame with this number."""
@@ -79,7 +79,7 @@ def _compare_ndstorage(folder: Path, plan: FramePlan, one: Try, when: str) -> No
 def _ndstorage(folder: Path) -> Iterator[Any]:
     with contextlib.ExitStack() as stack:
         with _opening:
-            dataset = stack.enter_context(ndstorage_dataset(folder))
+            dataset = stack.enter_context(open_ndstorage(folder))
         yield dataset
 
 

@@ -21,6 +21,7 @@ from acqstream.log import journal
 from acqstream.log.state_file import read_state, write_state
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.files.disk import LocalDisk
+from tests.formats.ndtiff.ndtiff_bytes import overwrite
 from tests.log.crashed import Step, content_of, crash, cut, entry_starts, without_leftovers
 from tests.log.make_frames import Frame, frame_of, frames_of, start_log, write_log
 from tests.log.read_back import check_dataset, open_ndstorage, read_index, read_journal, stack_paths
@@ -289,12 +290,6 @@ def test_an_entry_or_a_page_with_impossible_numbers_is_cut(tmp_path: Path) -> No
     overwrite(stack_paths(no_entry)[0], directory + 2 + 8, b"\xff" * 4)  # width: the value of the first tag
     assert recovered(no_entry).records_cut == 1
     check_recovered(no_entry, SMALL[:-1])
-
-
-def overwrite(path: Path, offset: int, content: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(offset)
-        file.write(content)
 
 
 def test_a_fault_in_recovery_does_not_keep_the_daemon_from_starting(

@@ -16,10 +16,10 @@ import pytest
 from numpy.typing import NDArray
 
 import acqstream
-from acqstream.cli.main import main
 from acqstream.client.daemon_requests import fetch_status
 from acqstream.model.receipt import Receipt
 from acqstream.model.status import UnfinishedViewStatus
+from tests.command import command
 from tests.live.daemon_process import DaemonProcess
 from tests.live.small_disk import fill, small_disk
 from tests.mirrors.mirror_cases import read_plain
@@ -111,9 +111,7 @@ def wait_until_complete(daemon: DaemonProcess, dataset: Path) -> None:
 
 def mirror(*arguments: str) -> int:
     """The command; its exit code."""
-    with pytest.raises(SystemExit) as end:
-        main(["mirror", *arguments])
-    return int(end.value.code or 0)
+    return command("mirror", *arguments)
 
 
 def read_wkw(container: Path, shape: Sequence[int]) -> NDArray[Any]:

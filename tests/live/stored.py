@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import ndstorage
 import numpy as np
 
 import acqstream
 from acqstream.simulate import pattern
 from acqstream.storage.files.small_file import read_small_file
+from tests.log.read_back import open_ndstorage
 
 Shape = tuple[int, ...]
 
@@ -39,17 +37,6 @@ def state_of(path: Path | str) -> dict[str, Any]:
     return content
 
 
-@contextlib.contextmanager
-def ndstorage_dataset(path: Path | str) -> Iterator[Any]:
-    """The dataset as ndstorage opens it."""
-    with contextlib.redirect_stdout(io.StringIO()):
-        dataset = ndstorage.Dataset(str(path))
-    try:
-        yield dataset
-    finally:
-        dataset.close()
-
-
 def check_frames(
     path: Path | str, shape_of: Callable[[int], Shape], *, least: int = 0, oracle: bool = True, first: int = 0
 ) -> int:
@@ -65,7 +52,7 @@ def check_frames(
         for number in range(len(times)):
             assert np.array_equal(dataset.read_frame(time=number), image_of(first + number, shape_of(number))), number
     if oracle and times:
-        with ndstorage_dataset(path) as dataset:
+        with open_ndstorage(path) as dataset:
             assert len(dataset.get_image_coordinates_list()) == len(times)
             for number in range(len(times)):
                 assert np.array_equal(dataset.read_image(time=number), image_of(first + number, shape_of(number)))

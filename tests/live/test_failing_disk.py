@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import acqstream
-from acqstream.cli.main import main
 from acqstream.cli.output import ExitCode, exit_code_of
 from acqstream.client.connector import Transport
 from acqstream.errors import DiskFull, StorageError
 from acqstream.integrity.verify import verify
+from tests.command import command
 from tests.faults.loop_disk import TRIAL_BYTES, LoopDisk, why_not
 from tests.live.daemon_process import DaemonProcess
 from tests.live.small_disk import small_disk
@@ -134,9 +134,7 @@ def test_a_file_system_that_is_shut_down_refuses_with_a_storage_error(
                 acqstream.create("more", endpoint=daemon.endpoint, buffer_mb=16, **options)
             assert caught.value.errno == errno.EIO
             assert exit_code_of(caught.value) == ExitCode.STORAGE
-        with pytest.raises(SystemExit) as end:
-            main(["simulate", "--endpoint", daemon.endpoint, "--frames", "2", "--name", "more"])
-        assert end.value.code == ExitCode.STORAGE
+        assert command("simulate", "--endpoint", daemon.endpoint, "--frames", "2", "--name", "more") == ExitCode.STORAGE
         assert "fault" not in capsys.readouterr().err + daemon.output()
         daemon.kill()
 

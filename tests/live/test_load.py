@@ -9,9 +9,9 @@ import psutil
 import pytest
 
 import acqstream
-from acqstream.cli.main import main
 from acqstream.client.daemon_requests import fetch_status
 from acqstream.model.status import LoadStatus
+from tests.command import command
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of
 from tests.waiting import until
@@ -41,6 +41,5 @@ def test_the_load_of_a_running_daemon(daemon: DaemonProcess, capsys: pytest.Capt
             return (fetch_status(daemon.endpoint).load.daemon_processor_percent or 0) > 0
 
         until(is_at_work, "the daemon's work counts")
-    with pytest.raises(SystemExit):
-        main(["status", "--endpoint", daemon.endpoint, "--json"])
+    command("status", "--endpoint", daemon.endpoint, "--json")
     assert json.loads(capsys.readouterr().out)["load"].keys() == {*LoadStatus.__dataclass_fields__}

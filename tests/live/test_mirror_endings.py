@@ -22,6 +22,7 @@ from acqstream.client.daemon_requests import fetch_status
 from acqstream.client.run import Run
 from acqstream.integrity.verify import verify
 from acqstream.mirrors.run_end import DatasetEnd, mirror_results, wait_for_end
+from tests.command import command
 from tests.live.daemon_process import DaemonProcess
 from tests.live.mirror_pair import mirror
 from tests.live.stored import harmful, image_of, unstalled
@@ -124,11 +125,8 @@ def test_a_mirror_that_is_complete_after_the_run(
 
 
 def verb(*arguments: str) -> int:
-    from acqstream.cli.main import main
 
-    with pytest.raises(SystemExit) as end:
-        main(list(arguments))
-    return int(end.value.code or 0)
+    return command(*list(arguments))
 
 
 def test_a_mirror_that_fails_and_is_made_by_hand(daemon: DaemonProcess, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,14 +18,13 @@ from numpy.typing import NDArray
 import acqstream
 from acqstream.client.run import Run
 from acqstream.model.status import UnfinishedViewStatus
-from acqstream.simulate import pattern
 from tests.live.daemon_process import DaemonProcess
 from tests.live.mirror_pair import mirror, mirrors_of, remount
 from tests.live.small_disk import small_disk
 from tests.live.stored import image_of, unstalled
 from tests.mirrors.mirror_cases import read_plain
 from tests.mirrors.wkw_cases import check_announced
-from tests.waiting import HANG_S, until
+from tests.waiting import until
 
 SHAPE = (120, 200)
 SIZES = {"time": 3, "channel": 2, "z": 8}
@@ -90,23 +87,6 @@ def check(container: Path) -> None:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     with DaemonProcess(tmp_path_factory.mktemp("mirrors") / "data") as daemon:
         yield daemon
-
-
-@pytest.mark.promise("mirrors")
-def test_two_mirrors_are_equal_to_the_log(shared: DaemonProcess) -> None:
-    small = {**PLAIN, "name": "small", "compression": "gzip"}
-    with acqstream.create("two", endpoint=shared.endpoint, axes=AXES, mirrors=[PLAIN, small, WKW, "null"]) as run:
-        put(run)
-    assert run.receipt is not None
-    assert run.receipt.complete
-    assert set(run.receipt.mirrors) == {"n5", "small", "wkw", "null"}
-    wait_until_done(shared, "two")
-    check(shared.data / "two.n5")
-    check(shared.data / "two.small.n5")
-    check(shared.data / "two.wkw")
-    with acqstream.open(shared.data / "two.n5") as mirror:
-        assert mirror.complete
-        assert dict(zip(mirror.levels[0].axes, mirror.shape, strict=True)) == {**SIZES, "y": 120, "x": 200}
 
 
 @pytest.mark.parametrize("victim", BOTH)
@@ -223,25 +203,6 @@ def check_whole(found: NDArray[Any], right: NDArray[Any], sides: Sequence[int]) 
             assert np.array_equal(shown, right[block][tuple(map(slice, shown.shape))]), at
             count += 1
     return count > 0
-
-
-def test_a_camera_at_full_speed(shared: DaemonProcess) -> None:
-    sizes, shape = {"time": 2, "channel": 2, "z": 40}, (300, 400)
-    axes = ",".join(f"{name}={size}" for name, size in sizes.items())
-    command = [sys.executable, "-m", "acqstream", "simulate", "--endpoint", shared.endpoint, "--name", "fast"]
-    command += ["--axes", axes, "--shape", "300,400", "--frames", "160", "--pattern", "noise"]
-    command += ["--mirror", json.dumps(PLAIN), "--mirror", json.dumps({**WKW, "cube": 128})]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
-    assert done.returncode == 0, done.stderr
-    wait_until_done(shared, "fast")
-    right = np.stack([pattern.frame(number, shape, "uint16") for number in range(160)]).reshape(*sizes.values(), *shape)
-    with acqstream.open(shared.data / "fast") as log:
-        keys = list(log.keys())
-        assert len(keys) == 160
-        for key in keys:
-            assert np.array_equal(log.read_frame(key), right[tuple(int(key[name]) for name in sizes)])
-    assert np.array_equal(read_plain(shared.data / "fast.n5"), right)
-    assert check_announced(shared.data / "fast.wkw", right) == {(t, c, 40) for t in range(2) for c in range(2)}
 
 
 def test_mirrors_of_the_configuration(tmp_path: Path) -> None:

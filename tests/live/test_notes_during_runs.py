@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.cli.main import main
 from acqstream.client.daemon_requests import send_note
 from acqstream.client.default_endpoint import ENDPOINT_VARIABLE
 from acqstream.errors import AcquisitionFailed, AcquisitionRefused, ProtocolError
 from acqstream.formats.ndtiff.folders import NOTES_NAME
 from acqstream.model.run_note import RunNote, new_note
+from tests.command import command
 from tests.live.daemon_process import DaemonProcess
 from tests.live.wire_client import WireClient, new_dataset_id
 from tests.waiting import until
@@ -113,19 +113,15 @@ def test_a_terminal_adds_notes_to_the_run_and_later_to_its_folder(
 
 
 def main_ok(arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(arguments)
-    assert not end.value.code
+    assert command(*arguments) == 0
 
 
 def test_an_unknown_name_and_a_folder_without_frames_are_refused(
     shared_daemon: DaemonProcess, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    with pytest.raises(SystemExit):
-        main(["note", "absent", "text", "--endpoint", shared_daemon.endpoint])
+    command("note", "absent", "text", "--endpoint", shared_daemon.endpoint)
     assert "'absent'; a run that has ended is named by the path of its folder" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["note", str(tmp_path), "text"])
+    command("note", tmp_path, "text")
     assert "not an NDTiff dataset" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 

@@ -16,7 +16,8 @@ import acqstream
 from acqstream.errors import AcquisitionFailed, ProtocolError
 from acqstream.simulate import pattern
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import check_frames, image_of, ndstorage_dataset, state_of, unstalled
+from tests.live.stored import check_frames, image_of, state_of, unstalled
+from tests.log.read_back import open_ndstorage
 from tests.waiting import HANG_S, until
 
 LEAST_BYTES_PER_S = 1e5
@@ -46,7 +47,7 @@ def test_kinds_of_pixels_side_by_side(shared_daemon: DaemonProcess) -> None:
         for number in range(40):
             shape, dtype, bits = kinds[number % 4]
             run.put(pattern.frame(number, shape, dtype, bits), time=number, bits=bits)
-    with acqstream.open(run.path) as dataset, ndstorage_dataset(run.path) as oracle:
+    with acqstream.open(run.path) as dataset, open_ndstorage(run.path) as oracle:
         for number in range(40):
             expected = pattern.frame(number, *kinds[number % 4])
             found = dataset.read_frame(time=number)
@@ -65,7 +66,7 @@ def test_metadata_summary_and_settings(shared_daemon: DaemonProcess) -> None:
             run.patch(summary={"too late": True})
         run.put(image_of(1, (8, 8)), time=1, channel="FITC", meta={"large": "x" * 900_000})
         run.patch(display={"last": 1})
-    with acqstream.open(run.path) as dataset, ndstorage_dataset(run.path) as oracle:
+    with acqstream.open(run.path) as dataset, open_ndstorage(run.path) as oracle:
         assert {**summary, "late": True}.items() <= dict(dataset.summary_metadata).items()
         assert oracle.summary_metadata["nested"] == summary["nested"]
         first = dataset.read_metadata(time=0, channel="DAPI µ")

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from acqstream import create
-from acqstream.cli.main import main
 from acqstream.monitor.daemon_watch import DaemonWatch
 from acqstream.web.page.page_texts import page_texts
+from tests.command import command
 from tests.live.daemon_process import DaemonProcess
 from tests.waiting import until
 
@@ -32,8 +32,7 @@ def test_all_faces_say_the_same_of_a_run(tmp_path: Path, capsys: pytest.CaptureF
             assert first.startswith("cells: 5 of 12 frames safe · ends ")
             assert first.endswith(" · 41 kB to come, fits")
             assert more == ["2 frames skipped: 5 to 6"]
-            with pytest.raises(SystemExit):
-                main(["status", "--endpoint", daemon.endpoint])
+            command("status", "--endpoint", daemon.endpoint)
             shown = capsys.readouterr().out
             assert "cells: RUNNING, 5 of 12 frames safe · ends " in shown
             assert " · 41 kB to come, fits\n" in shown

@@ -20,9 +20,10 @@ from acqstream.errors import AcquisitionFailed, ConfigError
 from tests.live import programs
 from tests.live.daemon_process import DaemonProcess
 from tests.live.memory_client import PAGE, PAGES, SEALS, MemoryClient, hand_over, memory_file
-from tests.live.stored import check_frames, image_of, ndstorage_dataset, state_of, unstalled
+from tests.live.stored import check_frames, image_of, state_of, unstalled
 from tests.live.victim import Victim
 from tests.live.wire_client import WireClient, new_dataset_id
+from tests.log.read_back import open_ndstorage
 from tests.waiting import until
 
 LARGE = (400, 401)  # 320,800 bytes: its last block is not full
@@ -421,7 +422,7 @@ def test_rgb_and_bytes_and_other_orders(daemon: DaemonProcess) -> None:
         assert np.array_equal(dataset.read_frame(time=0), rgb)
         assert np.array_equal(dataset.read_frame(time=1), rgb[:, :, 0].T)
         assert np.array_equal(dataset.read_frame(time=2), image_of(2, LARGE))
-    with ndstorage_dataset(run.path) as oracle:
+    with open_ndstorage(run.path) as oracle:
         assert np.array_equal(oracle.read_image(time=1), rgb[:, :, 0].T)
 
 

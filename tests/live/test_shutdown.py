@@ -16,6 +16,7 @@ from acqstream.client.daemon_requests import fetch_status, shut_down
 from acqstream.errors import AcquisitionRefused, DaemonUnavailable, WaitTimeout
 from acqstream.protocol.requests import Shutdown, new_shutdown_key
 from tests.client.fake_daemon import FakeDaemon
+from tests.command import command
 from tests.live.daemon_process import DaemonProcess, free_port
 from tests.live.stored import state_of
 from tests.live.wire_client import WireClient, new_dataset_id
@@ -122,6 +123,4 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not end.value.code
     assert capsys.readouterr().out == "the daemon has ended; it finished 0 acquisitions\n"
     assert daemon.wait() == 0
-    with pytest.raises(SystemExit) as end:
-        main(["shutdown", "--endpoint", daemon.endpoint, "--timeout", "1"])
-    assert end.value.code == 69
+    assert command("shutdown", "--endpoint", daemon.endpoint, "--timeout", "1") == 69

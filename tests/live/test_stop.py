@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.cli.main import main
 from acqstream.client.daemon_requests import fetch_status, stop_acquisition
 from acqstream.errors import AcquisitionFailed, AcquisitionRefused
+from tests.command import command
 from tests.live.daemon_process import DaemonProcess
 from tests.live.wire_client import WireClient, new_dataset_id
 from tests.waiting import until
@@ -59,7 +59,5 @@ def test_an_unknown_name_is_refused(shared_daemon: DaemonProcess) -> None:
 def test_the_verb_prints_the_receipt(shared_daemon: DaemonProcess, capsys: pytest.CaptureFixture[str]) -> None:
     with WireClient(shared_daemon.endpoint) as client:
         client.open("by-hand", new_dataset_id())
-        with pytest.raises(SystemExit) as end:
-            main(["stop", "by-hand", "--endpoint", shared_daemon.endpoint, "--json"])
-    assert not end.value.code
+        assert command("stop", "by-hand", "--endpoint", shared_daemon.endpoint, "--json") == 0
     assert json.loads(capsys.readouterr().out)["status"] == "canceled"

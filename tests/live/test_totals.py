@@ -7,10 +7,10 @@ import json
 import pytest
 
 import acqstream
-from acqstream.cli.main import main
 from acqstream.client.daemon_requests import fetch_status, stop_acquisition
 from acqstream.errors import AcquisitionFailed
 from acqstream.model.status import DaemonTotals
+from tests.command import command
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of
 from tests.waiting import until
@@ -81,7 +81,6 @@ def test_the_status_of_a_run_has_its_times(daemon: DaemonProcess, capsys: pytest
         assert status.running_s is not None
         assert status.seconds_since_frame is not None
         assert 0 <= status.seconds_since_frame <= status.running_s
-        with pytest.raises(SystemExit):
-            main(["status", "--endpoint", daemon.endpoint, "--json"])
+        command("status", "--endpoint", daemon.endpoint, "--json")
         shown = json.loads(capsys.readouterr().out)["totals"]
         assert (shown["frames_published"], shown["publish_latency"]["bounds_s"][0]) == (1, 0.001)

@@ -19,6 +19,7 @@ from acqstream.cli.main import main
 from acqstream.client.daemon_requests import fetch_status
 from acqstream.client.run import Run
 from acqstream.model.status import AcquisitionStatus, UnfinishedViewStatus, ViewProcessStatus
+from tests.command import command
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of, unstalled
 from tests.log.make_frames import LEAST_LIMIT_BYTES
@@ -205,9 +206,7 @@ def test_a_finished_dataset_is_caught_up_from_the_command_line(
         put(run, images, interval_s=0.0)
     assert run.receipt is not None
     assert run.receipt.mirrors == {}
-    with pytest.raises(SystemExit) as end:
-        main(["mirror", str(shared.data / "later"), "--to", "null", "--json"])
-    assert not end.value.code
+    assert command("mirror", shared.data / "later", "--to", "null", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["state"], told["frames"], told["of"], told["result"]) == ("complete", 30, 30, sums_of(images))
     check(shared, "later", images)
@@ -224,9 +223,7 @@ def test_the_command_line_follows_a_run(shared: DaemonProcess, capsys: pytest.Ca
     assert "waiting, 10 frames" in capsys.readouterr().out
     put(run, images[10:], 10)
     run.close()
-    with pytest.raises(SystemExit) as end:
-        main(["mirror", str(shared.data / "followed"), "--to", "null", "--follow"])
-    assert not end.value.code
+    assert command("mirror", shared.data / "followed", "--to", "null", "--follow") == 0
     assert "complete, 60 frames" in capsys.readouterr().out
     check(shared, "followed", images)
 

@@ -13,8 +13,9 @@ import zmq
 
 import acqstream
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import check_frames, image_of, ndstorage_dataset, state_of
+from tests.live.stored import check_frames, image_of, state_of
 from tests.live.wire_client import WireClient, new_dataset_id
+from tests.log.read_back import open_ndstorage
 from tests.waiting import until
 
 SHAPE = (64, 64)
@@ -67,7 +68,7 @@ def test_a_whole_dialogue(shared_daemon: DaemonProcess, encoding: Literal["json"
         assert dataset.summary_metadata["Interval_ms"] == 100
         assert dataset.summary_metadata["Late"] == "yes"
         assert dataset.read_metadata(time=2)["exposure_ms"] == 10.5
-    with ndstorage_dataset(path) as dataset:
+    with open_ndstorage(path) as dataset:
         assert dataset.summary_metadata["Late"] == "yes"
         assert dataset.read_metadata(time=4)["exposure_ms"] == 10.5
 

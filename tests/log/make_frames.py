@@ -110,6 +110,14 @@ def write_log(folder: Path, frames: Iterable[Frame], **more: Any) -> Log:
     return log
 
 
+def append(log: Log, frames: Iterable[Frame], *, is_awaited: bool = True) -> None:
+    """Append frames, and wait until readers see each."""
+    for frame in frames:
+        log.append(frame.header, frame.image)
+        if is_awaited:
+            assert log.wait_for_published(frame.header.number + 1)
+
+
 def log_threads() -> list[str]:
     """Names of the threads that logs have started and not ended."""
     starts = ("write-", "commit-", "checksums-")

@@ -54,7 +54,8 @@ def check_ours(folder: Path, frames: Sequence[Frame], *, complete: bool = True) 
 
 
 @contextlib.contextmanager
-def open_ndstorage(folder: Path) -> Iterator[Any]:
+def open_ndstorage(folder: Path | str) -> Iterator[Any]:
+    """The dataset as ndstorage opens it."""
     with contextlib.redirect_stdout(io.StringIO()):
         oracle = ndstorage.Dataset(str(folder))
     try:

@@ -15,7 +15,7 @@ from acqstream.log.log import Log
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, read_receipt, read_state
 from acqstream.model.state import AcquisitionState
 from tests.live.stored import unstalled
-from tests.log.make_frames import MIB, Frame, frames_of, log_threads, memory_of, spec_of, start_log, wait_for
+from tests.log.make_frames import MIB, append, frames_of, log_threads, memory_of, spec_of, start_log, wait_for
 from tests.log.read_back import check_dataset, stack_paths
 from tests.storage.scripted_disk import ScriptedDisk
 
@@ -28,13 +28,6 @@ PLACES = [
     ("pwritev", "Stack_1.tif.part"),
 ]
 LIMIT_BYTES = 7_600_000  # seven of the large frames in a stack file
-
-
-def put(log: Log, frames: list[Frame], *, publish: bool = True) -> None:
-    for frame in frames:
-        log.append(frame.header, frame.image)
-        if publish:
-            assert log.wait_for_published(frame.header.number + 1)
 
 
 def start_log_with_reserve(folder: Path, disk: ScriptedDisk) -> Log:
@@ -54,9 +47,9 @@ def test_it_goes_on_when_there_is_space(tmp_path: Path, kind: str, part: str, co
     frames = frames_of(12, (320, 512))
     disk = ScriptedDisk()
     log = start_log(tmp_path / "cells", disk=disk, limit=LIMIT_BYTES)
-    put(log, frames[:3])
+    append(log, frames[:3])
     disk.fail(kind, code=code, part=part, for_good=True)
-    put(log, frames[3:9], publish=False)  # all of them fit into memory
+    append(log, frames[3:9], is_awaited=False)  # all of them fit into memory
     wait_for(log, lambda: is_paused(log))
     published = log.cursors().published
     assert 3 <= published < 9
@@ -64,7 +57,7 @@ def test_it_goes_on_when_there_is_space(tmp_path: Path, kind: str, part: str, co
     assert window == log.limit()
     assert window.payload_bytes <= log.received_payload_bytes + 4 * MIB
     disk.mend()
-    put(log, frames[9:])
+    append(log, frames[9:])
     assert log.state is AcquisitionState.RUNNING
     log.close()
     assert disk.delivered > 0
@@ -78,12 +71,12 @@ def test_what_was_written_before_is_published_while_it_waits(tmp_path: Path) -> 
     frames = frames_of(6, (320, 512))
     disk = ScriptedDisk()
     log = start_log(tmp_path / "cells", disk=disk)
-    put(log, frames[:2])
+    append(log, frames[:2])
     stall = disk.stall("pwritev", 1, part=STACK)
-    put(log, frames[2:3], publish=False)
+    append(log, frames[2:3], is_awaited=False)
     assert stall.entered.wait(20)
     disk.fail("pwritev", code=errno.ENOSPC, part=STACK, for_good=True)
-    put(log, frames[3:], publish=False)
+    append(log, frames[3:], is_awaited=False)
     stall.go.set()
     wait_for(log, lambda: is_paused(log))
     assert log.wait_for_published(3)
@@ -97,9 +90,9 @@ def test_giving_up_closes_the_dataset_whole(tmp_path: Path, status) -> None:
     frames = frames_of(9, (320, 512))
     disk = ScriptedDisk()
     log = start_log_with_reserve(tmp_path / "cells", disk)
-    put(log, frames[:4])
+    append(log, frames[:4])
     disk.fail("pwritev", code=errno.ENOSPC, part=STACK, for_good=True)
-    put(log, frames[4:], publish=False)
+    append(log, frames[4:], is_awaited=False)
     wait_for(log, lambda: is_paused(log))
     log.begin_close(status, "the producer is gone", sent=9)
     if status == "completed":
@@ -124,9 +117,9 @@ def test_frames_that_found_no_space_are_sent_again_after_an_interruption(tmp_pat
     frames = frames_of(9, (320, 512))
     disk = ScriptedDisk()
     log = start_log_with_reserve(tmp_path / "cells", disk)
-    put(log, frames[:4])
+    append(log, frames[:4])
     disk.fail("pwritev", code=errno.ENOSPC, part=STACK, for_good=True)
-    put(log, frames[4:], publish=False)
+    append(log, frames[4:], is_awaited=False)
     wait_for(log, lambda: is_paused(log))
     log.begin_close("interrupted", "the daemon was stopped")
     assert log.wait_until_finished(20)
@@ -134,7 +127,7 @@ def test_frames_that_found_no_space_are_sent_again_after_an_interruption(tmp_pat
     with Log(tmp_path / "cells", spec_of(resume=True), memory=memory_of(), resume=state) as again:
         again.wait_until_open()
         assert again.received == 4
-        put(again, frames[4:])
+        append(again, frames[4:])
     check_dataset(tmp_path / "cells", frames)
 
 
@@ -151,9 +144,9 @@ def test_the_space_kept_for_the_end_is_given_up_last(tmp_path: Path, part: str) 
 
     folder = tmp_path / "cells"
     log = Log(folder, spec_of(), memory=memory_of(), disk=disk, free_reserve=free_reserve)
-    put(log, frames[:3])
+    append(log, frames[:3])
     disk.fail("pwritev", code=errno.ENOSPC, part=part, for_good=True)
-    put(log, frames[3:], publish=False)
+    append(log, frames[3:], is_awaited=False)
     log.begin_close()
     wait_for(log, lambda: bool(log.paused_why))
     assert not freed
@@ -169,10 +162,10 @@ def test_appending_in_process_says_that_the_disk_is_full(tmp_path: Path) -> None
     frames = frames_of(40, (320, 512))
     disk = ScriptedDisk()
     log = start_log_with_reserve(tmp_path / "cells", disk)
-    put(log, frames[:2])
+    append(log, frames[:2])
     disk.fail("pwritev", code=errno.ENOSPC, part=STACK, for_good=True)
     with pytest.raises(DiskFull) as caught:
-        put(log, frames[2:3], publish=False)
+        append(log, frames[2:3], is_awaited=False)
         wait_for(log, lambda: is_paused(log))
         for frame in frames[3:]:
             log.append(frame.header, frame.image, timeout_s=0.3)
@@ -190,9 +183,9 @@ def test_no_space_found_by_a_sync_is_as_a_failed_sync(tmp_path: Path, code: int)
     frames = frames_of(6, (320, 512))
     disk = ScriptedDisk()
     log = start_log(tmp_path / "cells", disk=disk)
-    put(log, frames[:3])
+    append(log, frames[:3])
     disk.fail("fdatasync", code=code, part=STACK, for_good=True)
-    put(log, frames[3:], publish=False)
+    append(log, frames[3:], is_awaited=False)
     assert log.wait_for_published(6)
     log.close(patience_s=0.3)  # the first file cannot be finished: a warning
     assert len(stack_paths(tmp_path / "cells")) == 2
@@ -206,9 +199,9 @@ def test_a_disk_that_stands_still_is_told_with_cause_and_length(
     frames = frames_of(3, (320, 512))
     disk = ScriptedDisk()
     log = start_log(tmp_path / "cells", disk=disk)
-    put(log, frames[:1])
+    append(log, frames[:1])
     stall = disk.stall("fdatasync", 1, part=STACK)
-    put(log, frames[1:], publish=False)
+    append(log, frames[1:], is_awaited=False)
     assert stall.entered.wait(20)
     monkeypatch.setattr("acqstream.storage.files.disk.STALL_S", 0.2)
     while not (told := log.stall).startswith("fdatasync "):

@@ -18,7 +18,7 @@ from acqstream.log.state_file import read_state
 from acqstream.log.threads import SpaceGate
 from acqstream.log.writer import Writer
 from acqstream.model.state import AcquisitionState
-from tests.log.make_frames import MIB, Frame, frames_of, memory_of, spec_of, start_log, wait_for
+from tests.log.make_frames import MIB, append, frames_of, memory_of, spec_of, start_log, wait_for
 from tests.log.read_back import check_dataset, stack_paths
 from tests.storage.scripted_disk import ScriptedDisk
 
@@ -51,13 +51,6 @@ class HookedDisk(ScriptedDisk):
 
 def no_space() -> OSError:
     return OSError(errno.ENOSPC, "No space left on device")
-
-
-def put(log: Log, frames: list[Frame], *, publish: bool = True) -> None:
-    for frame in frames:
-        log.append(frame.header, frame.image)
-        if publish:
-            assert log.wait_for_published(frame.header.number + 1)
 
 
 def is_paused(log: Log) -> bool:
@@ -108,16 +101,16 @@ def test_a_failed_sync_whose_new_file_is_full_after_one_write(tmp_path: Path, mo
             assert slow_go.wait(WAIT_S)
 
     log = start_log(tmp_path / "cells", disk=HookedDisk(hook), limit=LIMIT_BYTES, memory_bytes=8 * MIB)
-    put(log, frames[:3])
-    put(log, frames[3:4], publish=False)
+    append(log, frames[:3])
+    append(log, frames[3:4], is_awaited=False)
     assert first_sync.wait(WAIT_S)
     rolls_over.clear()
-    put(log, frames[4:9], publish=False)
+    append(log, frames[4:9], is_awaited=False)
     assert rolls_over.wait(WAIT_S)  # it waits for that commit
     go.set()
     assert second_sync.wait(WAIT_S)
     full.clear()
-    put(log, frames[9:], publish=False)
+    append(log, frames[9:], is_awaited=False)
     wait_for(log, lambda: not log.paused_why)  # the writer goes on beside the slow sync
     slow_go.set()
     log.close()
@@ -131,12 +124,12 @@ def test_a_wrong_checksum_in_a_batch_whose_sync_fails(tmp_path: Path) -> None:
     frames = frames_of(8, (320, 512))
     disk = ScriptedDisk()
     log = start_log(tmp_path / "cells", disk=disk, memory_bytes=8 * MIB)
-    put(log, frames[:2])
+    append(log, frames[:2])
     stall = disk.stall("fdatasync", 1, part=STACK)
     disk.fail("fdatasync", 1, part=STACK)
     log.append(frames[2].header._replace(checksum=1), frames[2].image)
     assert stall.entered.wait(WAIT_S)
-    put(log, frames[3:], publish=False)
+    append(log, frames[3:], is_awaited=False)
     stall.go.set()
     log.close()
     assert log.receipt is not None
@@ -149,9 +142,9 @@ def test_the_loop_lets_go_while_the_gate_passes(tmp_path: Path, monkeypatch: pyt
     frames = frames_of(6, (320, 512))
     disk = ScriptedDisk()
     log = start_log(tmp_path / "cells", disk=disk)
-    put(log, frames[:2])
+    append(log, frames[:2])
     disk.fail("pwritev", code=errno.ENOSPC, part=STACK, for_good=True)
-    put(log, frames[2:3], publish=False)
+    append(log, frames[2:3], is_awaited=False)
     wait_for(log, lambda: is_paused(log))
     log.hold("the last bytes are kept")
     read = SpaceGate.__dict__["reason"].fget
@@ -171,7 +164,7 @@ def test_the_loop_lets_go_while_the_gate_passes(tmp_path: Path, monkeypatch: pyt
     disk.mend()
     loop.join(WAIT_S)
     wait_for(log, lambda: not log._parts.intake.window.is_held)  # the window moves again
-    put(log, frames[3:])
+    append(log, frames[3:])
     log.close()
     check_dataset(tmp_path / "cells", frames)
 
@@ -187,13 +180,13 @@ def test_giving_up_with_journal_and_stack_both_out_of_space(tmp_path: Path) -> N
 
     log = Log(tmp_path / "cells", spec_of(), memory=memory_of(), disk=disk, on_change=on_change)
     writing = log._parts.thread
-    put(log, frames[:3])
+    append(log, frames[:3])
     disk.fail("pwritev", code=errno.ENOSPC, part=journal.JOURNAL_NAME, for_good=True)
-    put(log, frames[3:4], publish=False)
+    append(log, frames[3:4], is_awaited=False)
     wait_for(log, lambda: is_paused(log))
     disk.fail("pwritev", code=errno.ENOSPC, part=STACK, for_good=True)
     log.skip(4, 1, "camera")
-    put(log, frames[5:6], publish=False)
+    append(log, frames[5:6], is_awaited=False)
     ended.set()
     log.begin_close("interrupted", "the daemon was stopped")
     assert log.wait_until_finished(WAIT_S)
@@ -213,10 +206,10 @@ def test_a_dataset_without_frames_is_gone_on_with_past_its_first_roll_over(tmp_p
     else:
         disk.fail("pwritev", 2, errno.EIO, part=STACK)  # the first is the header
         disk.fail("pwritev", 2, errno.ENOSPC, part="Stack_1.tif", for_good=True)
-        put(log, frames[:1], publish=False)
+        append(log, frames[:1], is_awaited=False)
         wait_for(log, lambda: is_paused(log))
     again = interrupted(folder, log)
-    put(again, frames)
+    append(again, frames)
     again.close()
     check_dataset(folder, frames)
 
@@ -224,14 +217,14 @@ def test_a_dataset_without_frames_is_gone_on_with_past_its_first_roll_over(tmp_p
 def test_going_on_while_there_is_no_space_for_a_stack_file(tmp_path: Path) -> None:
     folder, frames = tmp_path / "cells", frames_of(6, (320, 512))
     log = start_log(folder)
-    put(log, frames[:3])
+    append(log, frames[:3])
     log.begin_close("interrupted", "stopped")
     assert log.wait_until_finished(WAIT_S)
     disk = ScriptedDisk()
     disk.fail("create", code=errno.ENOSPC, part="Stack_1.tif", for_good=True)
     state = read_state(str(folder))
     again = Log(folder, spec_of(resume=True), memory=memory_of(), disk=disk, resume=state)
-    put(again, frames[3:], publish=False)
+    append(again, frames[3:], is_awaited=False)
     wait_for(again, lambda: is_paused(again))
     disk.mend()
     again.close()
@@ -249,13 +242,13 @@ def test_a_sync_that_keeps_finding_no_space_leaves_no_files_behind(tmp_path: Pat
             raise no_space()
 
     log = start_log(folder, disk=HookedDisk(hook))
-    put(log, frames[:3])
+    append(log, frames[:3])
     full.set()
-    put(log, frames[3:4], publish=False)
+    append(log, frames[3:4], is_awaited=False)
     wait_for(log, lambda: len(set(tries)) > 4 or len(tries) > 8)
     assert len(stack_paths(folder)) < 5
     full.clear()
-    put(log, frames[4:])
+    append(log, frames[4:])
     log.close()
     check_dataset(folder, frames)
 
@@ -266,7 +259,7 @@ def test_a_sync_of_the_small_files_without_space_is_a_failed_sync(tmp_path: Path
     frames = frames_of(6, (320, 512))
     disk = ScriptedDisk()
     log = start_log(tmp_path / "cells", disk=disk, durability="close")
-    put(log, frames)
+    append(log, frames)
     disk.fail("fdatasync", 1, errno.ENOSPC, part=name)
     log.begin_close("interrupted", "stopped")
     assert log.wait_until_finished(WAIT_S)
@@ -280,10 +273,10 @@ def test_an_index_without_space_and_a_journal_that_cannot_be_cut(tmp_path: Path)
     frames = frames_of(4, (320, 512))
     disk = ScriptedDisk()
     log = start_log(tmp_path / "cells", disk=disk)
-    put(log, frames[:3])
+    append(log, frames[:3])
     disk.fail("pwritev", 1, errno.ENOSPC, part=INDEX_NAME, for_good=True)
     disk.fail("truncate", 1, errno.ENOSPC, part=journal.JOURNAL_NAME)
-    put(log, frames[3:], publish=False)
+    append(log, frames[3:], is_awaited=False)
     wait_for(log, lambda: is_paused(log))
     log.begin_close("interrupted", "stopped")
     assert log.wait_until_finished(WAIT_S)

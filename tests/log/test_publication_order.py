@@ -17,6 +17,7 @@ from tests.log.make_frames import (
     LEAST_LIMIT_BYTES,
     MIB,
     Frame,
+    append,
     frames_of,
     log_threads,
     mixed_frames,
@@ -151,9 +152,9 @@ def test_a_failed_stack_file_is_given_up_for_a_new_one(
     frames = frames_of(10, shape)
     disk = ScriptedDisk()
     with start_log(tmp_path / "cells", disk=disk) as log:
-        append_some(log, frames[:published])
+        append(log, frames[:published])
         disk.fail(kind, 1 if published else 2, part=STACK)
-        append_some(log, frames[published:], wait=False)
+        append(log, frames[published:], is_awaited=False)
     assert disk.delivered == 1
     warnings = unstalled(log.notes.warnings)
     assert [(code, "Input/output error" in text) for code, text, _ in warnings] == [("io_error", True)]
@@ -168,7 +169,7 @@ def test_two_failed_files_end_the_acquisition(tmp_path: Path, kind: str, publish
     frames = frames_of(6, (400, 400))
     disk = ScriptedDisk()
     log = start_log(tmp_path / "cells", disk=disk)
-    append_some(log, frames[:published])
+    append(log, frames[:published])
     disk.fail(kind, 1 if published else 2, part=STACK)
     disk.fail(kind, 2, part="Stack_1.tif")  # its header goes well
     error = fail_log(log, frames[published:])
@@ -184,7 +185,7 @@ def test_a_failed_append_publishes_nothing(tmp_path: Path, file: str, published:
     disk = ScriptedDisk()
     log = start_log(tmp_path / "cells", disk=disk, durability="close")
     log.wait_until_open()  # the journal has its header
-    append_some(log, frames[:published])
+    append(log, frames[:published])
     disk.fail("pwritev", part=file)
     error = fail_log(log, frames[published:])
     assert file in str(error.filename)
@@ -197,8 +198,8 @@ def test_a_file_that_could_not_be_prepared_is_made_when_needed(tmp_path: Path) -
     fault = disk.fail("create", part="Stack_1.tif.part")
     frames = frames_of(45, (320, 512))
     with start_log(tmp_path / "cells", disk=disk, limit=18_000_000, memory_bytes=2 * MIB) as log:
-        append_some(log, frames[:33], wait=False)  # to 0.6 of the limit; the next file is prepared at 0.7
-        append_some(log, frames[33:])
+        append(log, frames[:33], is_awaited=False)  # to 0.6 of the limit; the next file is prepared at 0.7
+        append(log, frames[33:])
     assert fault.delivered == 1
     assert len(disk.of("create", part="Stack_1.tif.part")) == 3  # the fault, then direct I/O refused, then buffered
     check_dataset(tmp_path / "cells", frames)
@@ -211,13 +212,13 @@ def test_frames_behind_a_failed_roll_over_do_not_outgrow_their_file(tmp_path: Pa
     usable = LEAST_LIMIT_BYTES - 5_000_000
     per_file = usable // 335_872
     log = start_log(tmp_path / "cells", disk=disk, limit=LEAST_LIMIT_BYTES)
-    append_some(log, frames[: per_file - 3])
+    append(log, frames[: per_file - 3])
     stall = disk.stall("fdatasync", 1, part=STACK)
     disk.fail("fdatasync", 1, part=STACK)
-    append_some(log, frames[per_file - 3 :][:6], wait=False)
+    append(log, frames[per_file - 3 :][:6], is_awaited=False)
     assert stall.entered.wait(20)
     stall.go.set()
-    append_some(log, frames[per_file + 3 :], wait=False)
+    append(log, frames[per_file + 3 :], is_awaited=False)
     log.close()
     assert disk.delivered == 1
     assert all(path.stat().st_size <= usable for path in stack_paths(tmp_path / "cells"))
@@ -230,30 +231,23 @@ def test_more_frames_than_a_file_holds_behind_a_failed_sync(tmp_path: Path) -> N
     frames = frames_of(30, (320, 512))
     usable = LEAST_LIMIT_BYTES - 5_000_000
     log = start_log(tmp_path / "cells", disk=disk, limit=LEAST_LIMIT_BYTES, memory_bytes=16 * MIB)
-    append_some(log, frames[:2])
+    append(log, frames[:2])
     stall = disk.stall("fdatasync", 1, part=STACK)
     disk.fail("fdatasync", 1, part=STACK)
-    append_some(log, frames[2:20], wait=False)
+    append(log, frames[2:20], is_awaited=False)
     assert stall.entered.wait(20)
     stall.go.set()
-    append_some(log, frames[20:], wait=False)
+    append(log, frames[20:], is_awaited=False)
     log.close()
     assert disk.delivered == 1
     assert all(path.stat().st_size <= usable for path in stack_paths(tmp_path / "cells"))
     check_dataset(tmp_path / "cells", frames)
 
 
-def append_some(log, frames: list[Frame], *, wait: bool = True) -> None:
-    for frame in frames:
-        log.append(frame.header, frame.image)
-        if wait:
-            assert log.wait_for_published(frame.header.number + 1)
-
-
 def fail_log(log, frames: list[Frame]) -> StorageError:
     """Append until the log fails; its error."""
     with pytest.raises(StorageError) as caught:
-        append_some(log, frames, wait=False)
+        append(log, frames, is_awaited=False)
         wait_for(log, lambda: log.error is not None)
         log.close()
     with pytest.raises(StorageError):

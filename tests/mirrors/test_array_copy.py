@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.cli.main import main
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.registry import chunk_format, find_format
 from acqstream.mirrors import array_copy
 from acqstream.mirrors.array_copy import ArrayPlanes, compare_copy, copy_array
 from acqstream.mirrors.mirror_plan import Budget
 from acqstream.storage.stores.data_path import data_path_of
+from tests.command import command
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -33,9 +33,7 @@ OPTIONS = {
 
 
 def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as end:
-        main([*map(str, arguments)])
-    return int(end.value.code or 0)
+    return command(*arguments)
 
 
 def mirror(source: Path, to: str, out: Path | None = None, *more: str) -> Path:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from acqstream.views import view_run as views
 from acqstream.views.view_run import ViewRun
 from tests.checksum_files import is_list
 from tests.log.make_frames import start_log, write_log
@@ -38,11 +37,7 @@ STEP, N5_STEP = (1, 2, 2), (2, 2, 2)  # voxels of unknown size: WKW keeps z
 KILLS = 30
 
 
-@pytest.fixture(autouse=True)
-def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One or a few frames a step, and a checkpoint after each."""
-    monkeypatch.setattr(views, "STEP_BYTES", 1)
-    monkeypatch.setattr(views, "CHECKPOINT_INTERVAL_S", 0.0)
+pytestmark = pytest.mark.usefixtures("small_steps")
 
 
 def both(folder: Path, compression: str, **more: Any) -> list[ViewRun]:

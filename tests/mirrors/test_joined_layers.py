@@ -23,7 +23,6 @@ from acqstream.mirrors.task_runner import TaskRunner
 from acqstream.storage.files.read_file import BLOCK_BYTES
 from acqstream.storage.page_memory import PageMemory
 from acqstream.storage.platform.capabilities import gathers_writes
-from acqstream.views import view_run as views
 from acqstream.views.checkpoint import CHECKPOINT_NAME
 from tests.log.make_frames import Frame, write_log
 from tests.mirrors.mirror_cases import array_of, declared, finish, frames_at, places_of, run_of, shuffled
@@ -214,11 +213,9 @@ def test_made_in_parts_it_is_the_same(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [None, 5], ids=["in order", "shuffled"])
 def test_killed_and_given_more_or_less_memory_it_ends_as_if_nothing_had_been(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int | None
+    tmp_path: Path, small_steps: None, seed: int | None
 ) -> None:
     """A restarted mirror goes on with slabs as before, or anew if these do not fit any more."""
-    monkeypatch.setattr(views, "STEP_BYTES", 1)
-    monkeypatch.setattr(views, "CHECKPOINT_INTERVAL_S", 0.0)
     sizes, chance, layers = {"time": 2, "z": 64}, random.Random(3), set()
     frames = write_stack(tmp_path / "alone" / "cells", sizes, seed)
     write_stack(tmp_path / "killed" / "cells", sizes, seed)
@@ -238,9 +235,7 @@ def test_killed_and_given_more_or_less_memory_it_ends_as_if_nothing_had_been(
     assert files_of(cells.with_name("cells.wkw")) == files_of(tmp_path / "alone" / "cells.wkw")
 
 
-def test_a_checkpoint_of_before_layers_were_joined_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(views, "STEP_BYTES", 1)
-    monkeypatch.setattr(views, "CHECKPOINT_INTERVAL_S", 0.0)
+def test_a_checkpoint_of_before_layers_were_joined_goes_on(tmp_path: Path, small_steps: None) -> None:
     frames = write_stack(tmp_path / "cells", {"z": 128})
     run = run_of(tmp_path / "cells", WKW, name="wkw", memory_mb=ALONE_MB)
     while run.progress().cursor < 50:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from acqstream.errors import ConfigError, DatasetError
-from acqstream.views import view_run as views
 from acqstream.views.view_run import ViewRun, ViewState
 from tests import windows_like
 from tests.host_system import make_link
@@ -34,13 +33,6 @@ NAMES = {"channel": ("DAPI", "GFP")}
 BLOCKS = {**PLAIN, "blocks": [3, 8, 10], "levels": 3}
 HALVED_ALL = ((2, 2, 2), (2, 2, 2))
 SMALL_MB = 0.05  # room for one slab or two of each level
-
-
-@pytest.fixture
-def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One or a few frames a step, and a checkpoint after each."""
-    monkeypatch.setattr(views, "STEP_BYTES", 1)
-    monkeypatch.setattr(views, "CHECKPOINT_INTERVAL_S", 0.0)
 
 
 @pytest.mark.parametrize("memory_mb", [1024, SMALL_MB])

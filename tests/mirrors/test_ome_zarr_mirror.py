@@ -19,7 +19,6 @@ from acqstream.errors import CorruptDataset
 from acqstream.mirrors.comparison import compare
 from acqstream.mirrors.mirror_view import MirrorView
 from acqstream.mirrors.task_runner import ProcessPool, TaskRunner
-from acqstream.views import view_run as views
 from acqstream.views.view_run import ViewRun, ViewState
 from tests.checksum_files import other_files
 from tests.host_system import allocated_bytes
@@ -92,10 +91,8 @@ def test_raw_shards_take_the_space_of_their_frames(tmp_path: Path) -> None:
 @pytest.mark.parametrize("order", ["in order", "shuffled"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_killed_thirty_times_it_ends_as_if_nothing_had_been(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variant: str, order: str
+    tmp_path: Path, small_steps: None, variant: str, order: str
 ) -> None:
-    monkeypatch.setattr(views, "STEP_BYTES", 1)
-    monkeypatch.setattr(views, "CHECKPOINT_INTERVAL_S", 0.0)
     chance = random.Random(f"{variant} {order}")
     places = places_of(AXES, SIZES)
     frames = frames_at(shuffled(places, 3) if order == "shuffled" else places, SHAPE)

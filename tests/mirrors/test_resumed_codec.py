@@ -13,7 +13,6 @@ import acqstream
 from acqstream.codecs import blosc
 from acqstream.mirrors.view_kinds import folder_of
 from acqstream.model.view_spec import ViewSpec
-from acqstream.views import view_run as views
 from acqstream.views.view_run import ViewRun, ViewState
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import array_of, finish, frames_at, places_of, run_of
@@ -32,10 +31,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, small_steps: None) -> Path:
     """A dataset, and one frame at a time for its mirrors."""
-    monkeypatch.setattr(views, "STEP_BYTES", 1)
-    monkeypatch.setattr(views, "CHECKPOINT_INTERVAL_S", 0.0)
     write_log(tmp_path / "cells", FRAMES)
     return tmp_path / "cells"
 

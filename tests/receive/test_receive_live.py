@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.cli.main import main
 from acqstream.errors import AcquisitionRefused, ConfigError, DaemonUnavailable
 from acqstream.receive.receiver import receive_stream
 from acqstream.receive.recorder import StreamSettings, StreamTally
 from acqstream.simulate import pattern
 from acqstream.storage.platform.capabilities import has_terminate_signal
+from tests.command import command
 from tests.live.daemon_process import DaemonProcess, free_port
 from tests.receive.stream_senders import StreamSender
 from tests.waiting import until
@@ -273,22 +273,8 @@ def test_the_verb_prints_a_line_for_each_dataset(daemon, capsys):
     with StreamSender(stream, pattern="pull", bind=False) as sender:
         for frame in (0, 1, 0):
             sender.area_detector(image_of(frame), frame)
-        with pytest.raises(SystemExit) as ended:
-            main(
-                [
-                    "receive",
-                    "--bind",
-                    "--stream",
-                    stream,
-                    "--name",
-                    "text",
-                    "--endpoint",
-                    daemon.endpoint,
-                    "--frames",
-                    "3",
-                ]
-            )
-    assert not ended.value.code
+        to = ("--name", "text", "--endpoint", daemon.endpoint)
+        assert command("receive", "--bind", "--stream", stream, *to, "--frames", "3") == 0
     first, second, total = capsys.readouterr().out.splitlines()
     assert first.startswith(f"{daemon.data / 'text'}: completed: 2 frames stored, 0 missing")
     assert second.startswith(f"{daemon.data / 'text_1'}: completed: 1 frame stored")

@@ -22,7 +22,6 @@ from acqstream.formats.check_report import CheckReport
 from acqstream.formats.ndtiff.check import check_dataset
 from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.views import pyramid_view
-from acqstream.views import view_run as views
 from acqstream.views.view_run import ViewRun
 from tests.grid.reference_pyramid import key_of, reference_of
 from tests.integrity.repair.damaged_sets import HastyDisk
@@ -83,10 +82,8 @@ class DyingDisk(HastyDisk):
 
 
 @pytest.fixture(autouse=True)
-def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_steps(monkeypatch: pytest.MonkeyPatch, small_steps: None) -> None:
     """A frame a step, all that can be published after each, and then a checkpoint."""
-    monkeypatch.setattr(views, "STEP_BYTES", 1)
-    monkeypatch.setattr(views, "CHECKPOINT_INTERVAL_S", 0.0)
     monkeypatch.setattr(pyramid_view, "PUBLISH_INTERVAL_S", 0.0)
 
 

@@ -21,7 +21,6 @@ from acqstream.integrity.verify import verify
 from acqstream.log.state_file import read_state
 from acqstream.storage.files.directory_lock import DirectoryLock
 from acqstream.storage.files.disk import LocalDisk
-from acqstream.views import view_run as views
 from acqstream.views.checkpoint import mark_begun, read_checkpoint, view_folder
 from acqstream.views.pyramid_tree import PyramidTree
 from acqstream.views.view_run import ViewRun, ViewState
@@ -49,11 +48,7 @@ def cells(tmp_path: Path) -> Path:
     return write_tiled(tmp_path / "cells", FRAMES)
 
 
-@pytest.fixture(autouse=True)
-def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A frame a step, and a checkpoint after each."""
-    monkeypatch.setattr(views, "STEP_BYTES", 1)
-    monkeypatch.setattr(views, "CHECKPOINT_INTERVAL_S", 0.0)
+pytestmark = pytest.mark.usefixtures("small_steps")
 
 
 def advance(run: ViewRun, cursor: int) -> ViewRun:

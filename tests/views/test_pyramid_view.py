@@ -46,13 +46,6 @@ def levels_of(rows: int, columns: int) -> int:
     return next(level for level in range(9) if 2**level >= max(rows, columns))
 
 
-@pytest.fixture
-def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One or a few frames a step, and a checkpoint after each."""
-    monkeypatch.setattr(views, "STEP_BYTES", 1)
-    monkeypatch.setattr(views, "CHECKPOINT_INTERVAL_S", 0.0)
-
-
 @pytest.mark.promise("pyramids")
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 2), (2, 1), (2, 2), (3, 2), (4, 4), (5, 3), (7, 5)])
 @pytest.mark.parametrize(("shape", "overlap"), [((16, 24), (0, 0)), ((20, 18), (4, 6)), ((15, 13), (0, 0))])

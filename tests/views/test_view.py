@@ -61,13 +61,6 @@ def cells(tmp_path: Path) -> Path:
     return tmp_path / "cells"
 
 
-@pytest.fixture
-def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One or a few frames a step, and a checkpoint after each."""
-    monkeypatch.setattr(views, "STEP_BYTES", 1)
-    monkeypatch.setattr(views, "CHECKPOINT_INTERVAL_S", 0.0)
-
-
 def test_a_finished_dataset(cells: Path) -> None:
     run = finish(run_of(cells))
     assert run.progress().state is ViewState.COMPLETE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,8 @@ import pytest
 import tensorstore
 from numpy.typing import NDArray
 
-from acqstream.log.log import Log
 from acqstream.model.acquisition_spec import AxisSpec
-from tests.log.make_frames import Axes, Frame, frame_of, frames_of, start_log, wait_for, write_log
+from tests.log.make_frames import Axes, append, frame_of, frames_of, start_log, write_log
 from tests.mirrors.mirror_cases import array_of, declared, frames_at, places_of
 from tests.web.web_process import Site, web_thread
 
@@ -22,14 +20,6 @@ SIZES = {"time": 3, "channel": 2, "z": 4}
 FRAMES = frames_at(places_of(tuple(SIZES), SIZES), (21, 26))
 ARRAY = array_of(FRAMES, tuple(SIZES))
 STACK = 8  # frames of one time
-
-
-def append(log: Log, frames: Sequence[Frame]) -> None:
-    """Append frames, and wait until readers see them."""
-    for frame in frames:
-        log.append(frame.header, frame.image)
-    count = log.cursors().received
-    wait_for(log, lambda: log.cursors().published >= count)
 
 
 def shape_of(site: Site, options: str = "", name: str = "cells") -> list[int] | None:

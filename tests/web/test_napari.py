@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.log.make_frames import start_log, write_log
+from tests.log.make_frames import append, start_log, write_log
 from tests.oracles.webknossos_package import needs_environment
-from tests.web.test_growing import append
 from tests.web.test_zarr_readers import ask
 from tests.web.virtual_cases import CASES, SUMMARY
 from tests.web.web_process import Site, web_thread

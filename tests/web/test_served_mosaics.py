@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 import acqstream
 from acqstream.integrity.recover import recover
-from acqstream.log.log import Log
 from acqstream.model.acquisition_spec import AxisSpec, TileSpec
 from acqstream.web.page.dataset_list import DAMAGED
-from tests.log.make_frames import Axes, Frame, frame_of, wait_for, write_log
+from tests.log.make_frames import Axes, Frame, append, frame_of, write_log
 from tests.mirrors.mirror_cases import halved
 from tests.views.pyramid_cases import finish, pyramid_of, start_tiled, write_tiled
 from tests.web.web_process import Site, web_thread
@@ -130,14 +129,6 @@ def test_a_growing_mosaic_with_declared_tiles_does_not_move(tmp_path: Path) -> N
 
 IDENTITY = "00000000000000000000000000000007"
 SIDE = (320, 256)
-
-
-def append(log: Log, frames: list[Frame]) -> None:
-    """Append frames, and wait until readers see them."""
-    for frame in frames:
-        log.append(frame.header, frame.image)
-    count = log.cursors().received
-    wait_for(log, lambda: log.cursors().published >= count)
 
 
 def look_again(site: Site) -> None:

@@ -57,7 +57,7 @@ def _delays_ns(bench: Bench, transport: str, workload: Workload, plan: DelayPlan
                 follower.wait_until_ready()
                 producer.go()
                 follower.go()
-                times = PacedTimes.from_document(producer.result())
+                times = producer.result_as(PacedTimes)
                 read_ns = follower.result()
     return [read - began for read, began in zip(read_ns, times.began_ns, strict=True)]
 

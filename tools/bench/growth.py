@@ -11,7 +11,7 @@ import psutil
 
 from acqstream.bench.child_process import run_measured, started_child, timeout_for
 from acqstream.bench.comparison import Bench, BenchSettings, Observer, started_bench
-from acqstream.bench.measurement import BenchReport, Figures, Measurement, Table, UsageMeter, measurement_from
+from acqstream.bench.measurement import BenchReport, Figures, Measurement, Table, UsageMeter
 from acqstream.bench.producer import BenchDaemon, send, transport_absent, transports_of
 from acqstream.bench.workload import POOL_BYTES, Workload, workload_of
 from acqstream.formats.ndtiff.index_entries import INDEX_NAME
@@ -158,7 +158,7 @@ def _at_once(arguments: Sequence[dict[str, Any]], workload: Workload) -> list[Me
             child.wait_until_ready()
         for child in children:
             child.go()
-        return [measurement_from(child.result()) for child in children]
+        return [child.result_as(Measurement) for child in children]
 
 
 def _per_frame(cost: _Cost) -> Figures:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from acqstream.bench.child_process import hold
 from acqstream.bench.producer import close_complete, open_run
@@ -30,10 +29,6 @@ class PacedTimes:
     began_ns: list[int]
     ended_ns: list[int]
     published_ns: list[int | None]
-
-    @staticmethod
-    def from_document(document: dict[str, Any]) -> PacedTimes:
-        return PacedTimes(**document)
 
 
 def send_paced(endpoint: str, name: str, workload: Workload, transport: Transport, frames_per_s: float) -> PacedTimes:

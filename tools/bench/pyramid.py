@@ -21,7 +21,6 @@ from acqstream.bench.measurement import (
     Table,
     children_cpu_seconds,
     cpu_seconds,
-    measurement_from,
 )
 from acqstream.bench.producer import BenchDaemon, close_complete, open_run, serving, transport_for, wait_for_view
 from acqstream.bench.workload import Workload, run_workload, workload_of
@@ -98,7 +97,7 @@ def _recorded(
             found = producer.result()
         views_s = children_cpu_seconds(daemon.pid) - views_before_s
         daemon_s = cpu_seconds(daemon.pid) - before_s - views_s
-    return _Run(measurement_from(found["log"]).seconds, float(found["all_seconds"]), daemon_s, views_s)
+    return _Run(float(found["log"]["seconds"]), float(found["all_seconds"]), daemon_s, views_s)
 
 
 def send_tiled(
@@ -115,7 +114,7 @@ def send_tiled(
             scan, tile = divmod(number, side * side)
             run.put(image, time=scan, row=tile // side, column=tile % side)
 
-        log = run_workload(workload, put, lambda: close_complete(run, workload), role="producer")
+        log = run_workload(workload, put, lambda: close_complete(run, workload))
         if not levels:
             return {"log": log, "all_seconds": log.seconds}
         durable_s = time.perf_counter()

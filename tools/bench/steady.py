@@ -120,7 +120,7 @@ class _Steady:
             with started_child("paced producer", send_paced, timeout_s, workload=workload, **how) as producer:
                 producer.wait_until_ready()
                 producer.go()
-                times = PacedTimes.from_document(producer.result())
+                times = producer.result_as(PacedTimes)
             return times, stack_numbers(daemon.data / DATASET)
 
 

@@ -10,12 +10,11 @@ import useq
 
 import acqstream
 from acqstream.client.daemon_requests import fetch_status
-from acqstream.client.pymmcore import install, streaming
+from acqstream.client.pymmcore import streaming
 from acqstream.model.metadata import dump_ascii
 from tests.conformance.odd_metadata import ODD_METADATA
 from tests.live.daemon_process import DaemonProcess
 from tests.live.small_disk import small_disk
-from tests.log.read_back import open_pyramid
 from tests.waiting import in_time, until
 
 PATIENCE_S = 2.0
@@ -94,58 +93,6 @@ def test_all_axes(core, attach, delivered, sha):
     assert dataset.summary_metadata["mda_sequence"]["axis_order"] == ["t", "p", "g", "c", "z"]
 
 
-def test_a_snake_grid_is_a_tiled_dataset(core, attach, delivered, sha):
-    grid = {"rows": 2, "columns": 3, "overlap": (10, 25), "mode": "row_wise_snake"}
-    with attach("tiles", levels=0) as streamer:
-        core.mda.run(useq.MDASequence(grid_plan=grid, channels=["DAPI"]))
-    assert len(assert_stored(streamer, delivered, sha)) == 6
-    with open_pyramid(streamer.last_run.path) as pyramid:
-        assert pyramid.overlap.tolist() == [8, 6]
-        assert pyramid.read_image(row=1, column=2, channel="DAPI").shape == (32, 64)
-        assert pyramid.read_metadata(row=1, column=2, channel="DAPI")["XPositionPix"] == 115
-
-
-def test_rgb(core, attach, delivered, sha):
-    core.setProperty("Camera", "PixelType", "32bitRGB")
-    with attach("colours") as streamer:
-        core.mda.run(useq.MDASequence(time_plan={"interval": 0, "loops": 2}))
-    [key, _] = assert_stored(streamer, delivered, sha)
-    assert acqstream.open(streamer.last_run.path).read_frame(**key).shape == (32, 64, 3)
-
-
-def test_two_cameras(two_cameras, attach, delivered, sha):
-    with attach("both") as streamer:
-        two_cameras.mda.run(useq.MDASequence(time_plan={"interval": 0, "loops": 3}))
-    keys = assert_stored(streamer, delivered, sha)
-    cameras = ("Camera", "Camera2")
-    assert {(key["time"], key["camera"]) for key in keys} == {(t, name) for t in range(3) for name in cameras}
-
-
-def test_events_without_index_and_with_the_same_one(core, attach, delivered, sha):
-    with attach("events") as streamer:
-        core.mda.run([useq.MDAEvent(), useq.MDAEvent()])
-        first = assert_stored(streamer, delivered, sha)
-        delivered.clear()
-        core.mda.run([useq.MDAEvent(index={"t": 0}), useq.MDAEvent(index={"t": 0})])
-        second = assert_stored(streamer, delivered, sha)
-    assert first == [{"frame": 0}, {"frame": 1}]
-    assert second == [{"time": 0, "frame": 0}, {"time": 0, "frame": 1}]
-
-
-def test_shapes_and_bits_that_change(core, attach, delivered, sha):
-    core.setProperty("Camera", "BitDepth", "12")
-    with attach("shapes") as streamer:
-        core.mda.run(
-            [
-                useq.MDAEvent(),
-                useq.MDAEvent(roi=(0, 0, 20, 10)),
-                useq.MDAEvent(properties=[("Camera", "Binning", "2"), ("Camera", "BitDepth", "16")]),
-            ]
-        )
-    assert_stored(streamer, delivered, sha)
-    assert "shape_changed" in {warning.code for warning in streamer.last_run.warnings}
-
-
 @pytest.mark.slow
 @pytest.mark.timeout_s(180)
 def test_864_positions(core, attach, delivered, sha):
@@ -157,35 +104,10 @@ def test_864_positions(core, attach, delivered, sha):
     assert keys == [{"position": p} for p in range(864)]
 
 
-def test_a_canceled_run(core, attach, delivered, sha):
-    def cancel_after_three():
-        if len(delivered) == 3:
-            core.mda.cancel()
-
-    core.mda.events.frameReady.connect(cancel_after_three)
-    try:
-        with attach("canceled") as streamer:
-            core.mda.run(useq.MDASequence(time_plan={"interval": 0, "loops": 1000}))
-    finally:
-        core.mda.events.frameReady.disconnect(cancel_after_three)
-    assert streamer.last_receipt.status == "canceled"
-    assert read_back(streamer.last_run.path, sha)[1] == [image for _, image in delivered]
-
-
 def test_integer_axes_for_micromanager(core, attach, delivered, sha):
     with attach("studio", micromanager=True) as streamer:
         core.mda.run(useq.MDASequence(channels=["DAPI", "FITC"]))
     assert assert_stored(streamer, delivered, sha) == [{"channel": 0}, {"channel": 1}]
-
-
-def test_installed_runs_are_numbered(core, live_daemon, delivered, sha):
-    installed = install(core, endpoint=live_daemon.endpoint, name="same", buffer_mb=64)
-    core.mda.run(useq.MDASequence(channels=["DAPI"]))
-    first = installed.last_run.path
-    core.mda.run(useq.MDASequence(channels=["DAPI"]))
-    installed.uninstall()
-    assert installed.last_run.path != first
-    assert installed.last_receipt.complete
 
 
 def test_a_taken_name_stops_the_run_before_its_first_image(core, attach, delivered):
@@ -195,16 +117,6 @@ def test_a_taken_name_stops_the_run_before_its_first_image(core, attach, deliver
     with pytest.raises(acqstream.DatasetExists):
         with attach("taken"):
             core.mda.run([useq.MDAEvent()])
-    assert not delivered
-
-
-@pytest.mark.slow
-def test_an_absent_daemon_stops_the_run_before_its_first_image(core, delivered, free_endpoint):
-    began = time.monotonic()
-    with pytest.raises(acqstream.DaemonUnavailable):
-        with streaming(core, "cells", endpoint=free_endpoint, patience_s=PATIENCE_S, buffer_mb=64):
-            core.mda.run(useq.MDASequence(time_plan={"interval": 0, "loops": 3}))
-    assert time.monotonic() - began < PATIENCE_S + in_time(1.0)
     assert not delivered
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import pickle
-import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import acqstream
-from acqstream.errors import ConfigError, DatasetExists, DiskFull, StorageError
+from acqstream.errors import ConfigError, DatasetExists, DiskFull
 from acqstream.formats.compression import N5_COMPRESSION
 from acqstream.formats.n5 import FORMAT
 from tests.checksum_files import is_list
@@ -329,33 +327,6 @@ def test_what_is_there_is_not_overwritten(tmp_path):
         assert np.array_equal(ds.levels[0].read(), array)
 
 
-def test_a_reader_never_sees_a_part_of_a_block(tmp_path):
-    """Every disk call in turn is the last one: what is there then is whole or absent."""
-    array = samples((2, 8, 8), "uint16")
-    options = FORMAT.parse_options({"layout": "array", "levels": 1, "blocks": [1, 8, 8], "compression": "raw"})
-    (level,) = plan_levels(spec_of(array, ("z", "y", "x")), options)
-    for nth in itertools.count(1):
-        folder = tmp_path / f"{nth}.n5"
-        disk = ScriptedDisk()
-        fault = disk.fail("any", nth, errno.EIO, for_good=True)
-        try:
-            writer = create(folder, [level], options, disk)
-            for position in np.ndindex(*level.grid_shape):
-                writer.store(0, [(position, writer.encode(0, position, chunk_of(array, level, position)))])
-            writer.finish([level])
-        except StorageError:
-            pass
-        if (folder / "s0" / "attributes.json").exists():
-            with acqstream.open(folder / "s0") as ds:
-                found = ds.levels[0].read()
-            for z in (0, 1):
-                assert np.array_equal(found[z], array[z]) or not found[z].any()
-        if not fault.delivered:
-            assert np.array_equal(found, array)
-            break
-        assert nth < 100
-
-
 def test_a_full_disk_is_told_and_leaves_no_part(tmp_path):
     disk = ScriptedDisk()
     array = samples((1, 8, 8), "uint16")
@@ -368,27 +339,6 @@ def test_a_full_disk_is_told_and_leaves_no_part(tmp_path):
         writer.store(0, [((0, 0, 0), encoded)])
     assert not list((tmp_path / "a.n5" / "s0" / "0" / "0").iterdir())
     writer.store(0, [((0, 0, 0), encoded)])
-    with acqstream.open(tmp_path / "a.n5") as ds:
-        assert np.array_equal(ds.levels[0].read(), array)
-
-
-def test_chunks_are_stored_from_many_threads(tmp_path):
-    array = samples((16, 32, 32), "uint16")
-    options = FORMAT.parse_options({"layout": "array", "levels": 1, "blocks": [2, 8, 8]})
-    (level,) = plan_levels(spec_of(array, ("z", "y", "x")), options)
-    writer = create(tmp_path / "a.n5", [level], options, UnforcedDisk())
-    positions = list(np.ndindex(*level.grid_shape))
-
-    def work(mine):
-        for position in mine:
-            writer.store(0, [(position, writer.encode(0, position, chunk_of(array, level, position)))])
-
-    threads = [threading.Thread(target=work, args=(positions[n::4],)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    writer.finish([level])
     with acqstream.open(tmp_path / "a.n5") as ds:
         assert np.array_equal(ds.levels[0].read(), array)
 

@@ -115,3 +115,10 @@ class Folder:
 def image(seed: int, shape: tuple[int, ...] = (3, 4), dtype: str = "<u2") -> NDArray[Any]:
     """Random pixels."""
     return np.random.default_rng(seed).integers(0, np.iinfo(dtype).max, shape).astype(dtype)
+
+
+def overwrite(path: Path, offset: int, content: bytes) -> None:
+    """Replace bytes of a file."""
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(content)

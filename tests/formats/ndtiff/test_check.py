@@ -17,7 +17,7 @@ from acqstream.formats import ndtiff
 from acqstream.formats.check_report import MAX_PROBLEMS, CheckReport, FrameColumns
 from acqstream.formats.ndtiff import check as ndtiff_check
 from acqstream.formats.registry import all_formats
-from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, STACK, Folder, entry, image
+from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, STACK, Folder, entry, image, overwrite
 from tests.host_system import make_pipe_file
 from tests.log.read_back import read_index
 
@@ -34,12 +34,6 @@ def check(path: Path, *, growing: bool = False) -> tuple[CheckReport, FrameColum
 
 def texts(path: Path, *, growing: bool = False) -> list[str]:
     return [problem.text for problem in check(path, growing=growing)[0].problems]
-
-
-def patch(path: Path, offset: int, content: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(offset)
-        file.write(content)
 
 
 @pytest.fixture
@@ -119,7 +113,7 @@ def test_all_levels_are_checked(tmp_path: Path) -> None:
     data = shutil.copytree(GOLDEN / "java_pyramid_u16" / "data", tmp_path / "data")
     assert check(data)[1].levels == 4
     stack = next((data / "Downsampled_x4").glob("*.tif"))
-    patch(stack, stack.stat().st_size - 1, b"?")
+    overwrite(stack, stack.stat().st_size - 1, b"?")
     for path in (data, data / "Full resolution", stack):  # any of them means the whole dataset
         report, _ = check(path)
         assert [Path(problem.path).parent.name for problem in report.problems] == ["Downsampled_x4"]
@@ -129,7 +123,7 @@ def test_a_first_offset_that_is_4_too_small_is_noted(folder: Folder) -> None:
     """As one Java build of August 2022 wrote it."""
     stack = folder.path / STACK
     (first,) = struct.unpack_from("<I", stack.read_bytes(), 4)
-    patch(stack, 4, struct.pack("<I", first - 4))
+    overwrite(stack, 4, struct.pack("<I", first - 4))
     report, columns = check(folder.path)
     assert report.problems == []
     assert report.notes[0] == f"{STACK}: the first directory's offset is 4 too small"
@@ -160,10 +154,10 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "twice": (lambda f: f.publish(_entry_with({"time": 9})), "share bytes"),
     "tail": (lambda f: _append(f, b"more"), "4 bytes after the last frame"),
     "zeros": (lambda f: _append(f, bytes(64)), "64 bytes of zeros after the last frame"),
-    "loop": (lambda f: patch(f.path / STACK, _AT + 158, struct.pack("<I", _AT)), "continues at byte 30"),
-    "short chain": (lambda f: patch(f.path / STACK, _AT + 158, bytes(4)), "no page in the stack's chain"),
-    "summary length": (lambda f: patch(f.path / STACK, 24, struct.pack("<I", 2**31)), "ends beyond the file"),
-    "version": (lambda f: patch(f.path / STACK, 12, struct.pack("<I", 4)), "version 4 cannot be read"),
+    "loop": (lambda f: overwrite(f.path / STACK, _AT + 158, struct.pack("<I", _AT)), "continues at byte 30"),
+    "short chain": (lambda f: overwrite(f.path / STACK, _AT + 158, bytes(4)), "no page in the stack's chain"),
+    "summary length": (lambda f: overwrite(f.path / STACK, 24, struct.pack("<I", 2**31)), "ends beyond the file"),
+    "version": (lambda f: overwrite(f.path / STACK, 12, struct.pack("<I", 4)), "version 4 cannot be read"),
 }
 
 
@@ -203,7 +197,7 @@ def test_damage_made_here(folder: Folder, name: str) -> None:
     ],
 )
 def test_every_tag_counts(folder: Folder, tag: int, value: int, expected: str) -> None:
-    patch(folder.path / STACK, _AT + 2 + 12 * tag + 8, struct.pack("<I", value))
+    overwrite(folder.path / STACK, _AT + 2 + 12 * tag + 8, struct.pack("<I", value))
     report, _ = check(folder.path)
     found = [(problem.text, problem.offset) for problem in report.problems]
     assert (expected, _AT) in found, found
@@ -211,7 +205,7 @@ def test_every_tag_counts(folder: Folder, tag: int, value: int, expected: str) -
 
 def test_the_two_resolutions_are_two(folder: Folder) -> None:
     """One bit can make an offset that of the other."""
-    patch(folder.path / STACK, _AT + 2 + 12 * 9 + 8, struct.pack("<I", _AT + 162 + 8))
+    overwrite(folder.path / STACK, _AT + 2 + 12 * 9 + 8, struct.pack("<I", _AT + 162 + 8))
     assert texts(folder.path) == ["X and Y resolution are not two equal numbers"]
 
 
@@ -267,7 +261,7 @@ def test_compressed_frames_are_checked_as_far_as_the_index_tells(tmp_path: Path)
     numbers = made.add_page(np.frombuffer(data, np.uint8).reshape(1, -1), b"{}")
     stack = made.path / STACK
     for tag, value in ((0, 50), (1, 40), (2, 16), (3, 8), (7, 40)):
-        patch(stack, _AT + 2 + 12 * tag + 8, struct.pack("<I", value))
+        overwrite(stack, _AT + 2 + 12 * tag + 8, struct.pack("<I", value))
     made.publish(entry({"time": 0}, (numbers[0], 50, 40, 1, 8, *numbers[5:])))
     report, columns = check(made.path)
     assert report.problems == []
@@ -283,7 +277,7 @@ def test_a_sparse_file_costs_no_memory(folder: Folder) -> None:
     found = texts(folder.path)
     assert any("metadata of 1073741824 bytes" in text for text in found), found
     assert any("bytes of zeros after the last entry" in text for text in found), found
-    patch(stack, 24, struct.pack("<I", 2**31))
+    overwrite(stack, 24, struct.pack("<I", 2**31))
     assert any("a summary of 2147483648 bytes" in text for text in texts(folder.path))
 
 

@@ -19,7 +19,7 @@ from acqstream.formats.ndtiff.page_walk import IntactPage, StackFacts, walk_stac
 from acqstream.formats.ndtiff.pages import axes_in, guess_axes, hints_in, on_level
 from acqstream.model.axes import AxisValue
 from acqstream.storage.files.read_file import ReadFile
-from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, STACK, Folder, image
+from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, STACK, Folder, image, overwrite
 from tests.host_system import allocated_bytes
 
 INDEXES = sorted(GOLDEN.rglob("NDTiff.index"))
@@ -44,12 +44,6 @@ def stack(path: Path, frames: int = 4, shape: tuple[int, ...] = (7, 9)) -> Path:
 
 def times(found: StackFacts) -> list[Any]:
     return [page.axes and page.axes["time"] for page in found.pages]
-
-
-def overwrite(path: Path, offset: int, content: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(offset)
-        file.write(content)
 
 
 @pytest.mark.parametrize("index", INDEXES, ids=lambda path: str(path.parent.relative_to(GOLDEN)))

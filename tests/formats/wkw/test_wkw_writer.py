@@ -177,17 +177,6 @@ def test_a_single_plane_and_rgb(tmp_path):
     assert (tmp_path / "a.wkw" / "C0" / "1" / "header.wkw").read_bytes()[7] == 3
 
 
-def test_chunks_in_big_endian_are_stored_the_same(tmp_path):
-    levels = planned(replace(STACK, shape=(32, 32, 32)), levels=1, cube=32)
-    voxels = noise((32, 32, 32), np.uint16)
-    for name, dtype in (("a", "<u2"), ("b", ">u2")):
-        writer = begin(tmp_path / name, levels, levels=1, cube=32)
-        writer.store(
-            0, [((0, 0, 0), writer.encode(0, (0, 0, 0), in_blocks(voxels.astype(dtype), levels[0].block_shape)))]
-        )
-    assert tree(tmp_path / "a")["C0/1/z0/y0/x0.wkw"] == tree(tmp_path / "b")["C0/1/z0/y0/x0.wkw"]
-
-
 @pytest.mark.parametrize("options", KINDS, ids=lambda options: options["compression"])
 def test_what_is_announced_is_there_at_every_moment(tmp_path, options):
     path = tmp_path / "a.wkw"

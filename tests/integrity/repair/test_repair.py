@@ -20,6 +20,7 @@ from acqstream.log import journal
 from acqstream.log.state_file import read_state, write_state
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.files.disk import LocalDisk
+from tests.formats.ndtiff.ndtiff_bytes import overwrite
 from tests.integrity.repair.damaged_sets import HastyDisk, age, signatures, write_ndstorage
 from tests.log.crashed import LIMIT_BYTES, content_of, crash, cut, entry_starts, without_leftovers
 from tests.log.make_frames import Frame, frame_of, frames_of, mixed_frames, start_log, write_log
@@ -46,12 +47,6 @@ def dataset(folder: Path, frames: list[Frame], **more: Any) -> Path:
     write_log(folder, frames, limit=LIMIT_BYTES, **more)
     age(folder)
     return folder
-
-
-def overwrite(path: Path, offset: int, content: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(offset)
-        file.write(content)
 
 
 @pytest.mark.promise("repair")
