@@ -197,11 +197,14 @@ class Connection:
                 state.ending = replace(ending, is_sent=True)
 
     def _refuse_notes(self, now: float, reason: str) -> None:
-        """Wait no longer for the daemon's answer to a note: for the overdue one, at the end (math.inf) for all."""
+        """Wait no longer for the daemon's answer to notes: to overdue ones, at the end (math.inf) to all."""
         state = self.state
-        while note_id := state.patches.notes.overdue(now):
+        is_over = False
+        while not is_over:
             with state.lock:
-                warning = state.report.add_refused_note(state.patches.answer_note(note_id), reason)
+                is_last = state.ending is not None and state.outbox.all_sent
+                text = state.patches.lose_overdue(now, reason, is_last=is_last)
+                warning, is_over = state.report.add_lost_note(text, state.refused), not text
             log_warning(state.settings.name, warning)
 
     def _report(self) -> None:

@@ -12,7 +12,9 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
+from acqstream.client.arguments import patch_parts
 from acqstream.client.outbox import DeclaredGaps
 from acqstream.errors import (
     AcqStreamError,
@@ -28,13 +30,17 @@ from acqstream.model.run_note import RunNote
 from acqstream.model.status import AcquisitionStatus, WarningCode
 from acqstream.model.units import count_text
 from acqstream.protocol.frame_batch import encode_request
-from acqstream.protocol.replies import Error, Warn
+from acqstream.protocol.replies import Error, StoredPage, Warn
 
 MAX_WARNINGS = 1000
 MAX_LOSSES_IN_A_ROW = 5
 MAX_WAITING_NOTES = 100
 NOTE_ANSWER_S = 15.0  # longer than a daemon waits for its disk
+NOTES_END_S = 30.0  # for all notes, once nothing else keeps a run from its end
+NOTE_RETRY_S = 0.25  # after a daemon was too busy for a note
 _SHOWN_CHARACTERS = 100  # of a note in a warning
+_STORED = "stored"  # a question among the patches: like them it is sent again after a lost contact
+_NOTE = "note"  # likewise
 _MAX_NUMBERS = 10  # in the text of an error
 _MANY = 50_000  # more than there are in flight
 _STORAGE_ERRORS: dict[str, tuple[type[StorageError], int]] = {
@@ -93,13 +99,15 @@ class Contact:
 class RefusedFrames:
     """Frames that the daemon refused. n_frames counts them, each once; `pending` were not raised yet.
 
-    is_raised: the program gets them as errors; else, as for hooks, in warnings and receipt only.
+    is_raised: the program gets them as errors; else, as for hooks, in warnings and receipt only. lost_notes: texts of
+    notes that are not confirmed, and were not raised yet.
     """
 
     def __init__(self) -> None:
         self.n_frames = 0
         self.pending: list[tuple[int, Error]] = []
         self.is_raised = True
+        self.lost_notes: list[str] = []
         self._numbers: set[int] = set()
         self._lock = threading.RLock()  # a signal handler may call in the middle of `raise_pending`
 
@@ -127,16 +135,26 @@ class RefusedFrames:
         text += "; this call did its work all the same"
         raise FrameRefused(text, code=first.code, number=numbers[0], earlier=numbers)
 
+    def raise_notes(self) -> None:
+        """Raise AcquisitionRefused for notes that are not confirmed, once."""
+        lost, self.lost_notes = self.lost_notes, []
+        if lost and self.is_raised:
+            more = f"; and {len(lost) - _MAX_NUMBERS} more" if len(lost) > _MAX_NUMBERS else ""
+            text = f"{'; '.join(lost[:_MAX_NUMBERS])}{more}; the run has ended as its receipt says"
+            raise AcquisitionRefused(text, code=WarningCode.NOTE_REFUSED)
+
 
 class NoteQueue:
     """Notes that the daemon has not answered, the first of them sent: they are stored in their order.
 
-    is_supported: the daemon takes notes. sent_at: when the first one was sent to the present daemon.
+    is_supported: the daemon takes notes. sent_at: when the first one was sent to the present daemon. busy_text: why
+    that was too busy for it; retry_at: when it is sent again.
     """
 
     def __init__(self) -> None:
         self.is_supported = False
-        self.sent_at = math.inf
+        self.sent_at = self.retry_at = self._end_at = math.inf
+        self.busy_text = ""
         self._notes: deque[tuple[str, RunNote]] = deque()
 
     def __len__(self) -> int:
@@ -163,13 +181,105 @@ class NoteQueue:
         """Remove the first note, if it has this id."""
         if not self._notes or self._notes[0][1].id != note_id:
             return None
-        self.sent_at = math.inf
+        self.sent_at, self.busy_text = math.inf, ""
         return self._notes.popleft()[1]
 
-    def overdue(self, now: float) -> str:
-        """The id of the first note, if it has had no answer for NOTE_ANSWER_S; else empty. now: math.inf at the end."""
-        is_overdue = now == math.inf or now - self.sent_at > NOTE_ANSWER_S
+    def overdue(self, now: float, *, is_last: bool) -> str:
+        """The id of the first note, if it had no answer for NOTE_ANSWER_S; else empty. now: math.inf at the end.
+
+        is_last: the end of the run waits for notes alone, for at most NOTES_END_S.
+        """
+        self._end_at = min(self._end_at, now + NOTES_END_S) if is_last else math.inf
+        is_overdue = now == math.inf or now > min(self._end_at, self.sent_at + NOTE_ANSWER_S)
         return self._notes[0][1].id if self._notes and is_overdue else ""
+
+
+class PatchQueue:
+    """Late metadata to send, the latest message of each kind; sent again after a lost connection.
+
+    The question for stored axes is among them. A patch of the summary has all entries of those before, which may still
+    be unsent. notes: those without an answer.
+    """
+
+    def __init__(self) -> None:
+        self._headers: dict[str, tuple[bytes, bytes]] = {}  # and the second part of each, empty where there is none
+        self._summary: dict[str, Any] = {}
+        self.unsent: list[str] = []  # kinds; read with every frame, so without a call
+        self.stored_answer: StoredPage | AcqStreamError | None = None
+        self.notes = NoteQueue()
+
+    def add(self, kind: str, header: bytes, part: bytes = b"") -> None:
+        self._headers[kind] = header, part
+        if kind not in self.unsent:
+            self.unsent.append(kind)
+
+    def add_values(self, dataset_id: str, kind: str, values: dict[str, Any]) -> None:
+        """Add a patch of "summary" or "display". Raises ConfigError for what cannot be stored."""
+        if kind == "summary":
+            self._summary = values = {**self._summary, **values}
+        self.add(kind, *patch_parts(dataset_id, kind, values))
+
+    def ask_stored(self, dataset_id: str, at: int) -> None:
+        """Request a page of the stored axes; `stored_answer` is None until the answer arrives."""
+        self.stored_answer = None
+        self.add(_STORED, encode_request("stored", ds=dataset_id, at=at))
+
+    def answer_stored(self, answer: StoredPage | AcqStreamError) -> None:
+        """Take the answer in, if there was a question, which is not sent again."""
+        if self._headers.pop(_STORED, None) is not None:
+            self.stored_answer = answer
+
+    def add_note(self, dataset_id: str, note: RunNote) -> None:
+        """Add a note; it is sent when those before it are answered. Raises as `NoteQueue.add`."""
+        self.notes.add(dataset_id, note)
+        self._send_note()
+
+    def answer_note(self, note_id: str) -> RunNote | None:
+        """Take in that the daemon has answered a note, or is not to; None if it is not the one that was sent."""
+        note = self.notes.answer(note_id)
+        if note is not None:
+            del self._headers[_NOTE]
+            self.unsent = [kind for kind in self.unsent if kind != _NOTE]
+            self._send_note()
+        return note
+
+    def lose_note(self, note_id: str, reason: str) -> str:
+        """As `answer_note`, for a note that is not confirmed; return a text about it, "" without a note."""
+        note = self.answer_note(note_id)
+        return "" if note is None else f"the note {note.content[:_SHOWN_CHARACTERS]!r} was not confirmed: {reason}"
+
+    def lose_overdue(self, now: float, reason: str, *, is_last: bool) -> str:
+        """As `lose_note`, for the first note if it is overdue: see `NoteQueue.overdue`. Sends again what is due."""
+        if self.notes.retry_at <= now:
+            self.notes.retry_at = math.inf
+            if _NOTE in self._headers and _NOTE not in self.unsent:
+                self.unsent.append(_NOTE)
+        note_id = self.notes.overdue(now, is_last=is_last)
+        return self.lose_note(note_id, self.notes.busy_text or reason) if note_id else ""
+
+    def retry_note_if_busy(self, error: Error) -> bool:
+        """True if the daemon was too busy for the note, which is sent again, within the time for an answer."""
+        is_busy = error.errno == errno.EBUSY
+        if is_busy:
+            self.notes.busy_text, self.notes.retry_at = error.text, time.monotonic() + NOTE_RETRY_S
+        return is_busy
+
+    def _send_note(self) -> None:
+        if _NOTE not in self._headers and (header := self.notes.header()):
+            self.add(_NOTE, header)
+
+    def take(self) -> list[tuple[str, bytes, bytes]]:
+        """Kind, header and second part of the patches to send now."""
+        if _NOTE in self.unsent:
+            self.notes.sent_at = min(self.notes.sent_at, time.monotonic())
+        due = [(kind, *self._headers[kind]) for kind in self.unsent]
+        self.unsent.clear()
+        return due
+
+    def rewind(self, next_frame: int) -> None:
+        """Send all again; the summary only if the daemon has no frame."""
+        self.unsent = [kind for kind in self._headers if kind != "summary" or next_frame == 0]
+        self.notes.sent_at = math.inf
 
 
 class DaemonReport:
@@ -201,12 +311,11 @@ class DaemonReport:
         self.warnings = (*self.warnings, warning)[-MAX_WARNINGS:]
         return warning
 
-    def add_refused_note(self, note: RunNote | None, reason: str) -> RunWarning | None:
-        """Keep a warning of a note that the daemon refused or did not confirm; None without a note."""
-        if note is None:
-            return None
-        text = f"the note {note.content[:_SHOWN_CHARACTERS]!r} was not confirmed: {reason}"
-        return self.add_warning(WarningCode.NOTE_REFUSED, text, time.time())
+    def add_lost_note(self, text: str, refused: RefusedFrames) -> RunWarning | None:
+        """Keep a warning of a note that is not confirmed, and have it raised; None without a text."""
+        if text:
+            refused.lost_notes.append(text)
+        return self.add_warning(WarningCode.NOTE_REFUSED, text, time.time()) if text else None
 
     def add_reply(self, reply: Warn, wall_time: float) -> RunWarning | None:
         """Keep the daemon's warning; None for one that it repeats, as after a lost contact."""

@@ -291,9 +291,9 @@ class Run:
     def note(self, text: str, /, *, time_ns: int | None = None, **values: Any) -> None:
         """Add a note, such as "drug added", and values by name; it is stored with its time and the next frame number.
 
-        text: 1 to 1000 characters. time_ns: nanoseconds since 1970, by default now. Returns at once; `close` waits
-        until the daemon has stored it. One that it cannot store becomes a warning, `note_refused`. Raises the run's
-        first error, ProtocolError for what cannot be stored, AcquisitionRefused from a daemon that takes no notes.
+        text: 1 to 1000 characters. time_ns: nanoseconds since 1970, by default now. Returns at once, and `close` waits:
+        one that is not stored becomes the warning `note_refused`, and an error of `close`. Raises the run's first
+        error, ProtocolError for what cannot be stored, AcquisitionRefused from a daemon that takes no notes.
         """
         self._buffer.check_process()
         self.warn_of_changes(add_note(self._connection, text, values, time_ns), "a note")
@@ -312,7 +312,7 @@ class Run:
         is asked for, only while frames still become safe. After an interrupt (Ctrl-C) the end continues; call it again.
 
         Raises the run's first error, after having tried to end the dataset in order; AcquisitionFailed when frames are
-        missing without `skip`; FrameRefused, after the end, for those that no call has named. `receipt` is set then.
+        missing without `skip`; with `receipt` set, FrameRefused or AcquisitionRefused for frames or notes not named.
         """
         if not isinstance(status, str) or status not in CLOSE_STATUSES:
             raise ConfigError(f"status={status!r:.60} must be one of {', '.join(CLOSE_STATUSES)}")
@@ -433,6 +433,7 @@ class RunClosing:
                 raise first_error.with_traceback(None)
             receipt = self._checked_receipt()
             self._state.refused.raise_pending()
+            self._state.refused.raise_notes()
             return receipt
 
     def _checked_receipt(self) -> Receipt:

@@ -241,5 +241,5 @@ def state_text(session: RunState, receipt: Receipt | None) -> str:
     lines = [words.sentence(datetime.now().astimezone()), words.skipped_text]
     if (silence_s := time.monotonic() - session.contact.heard_at) >= SILENCE_S:
         lines.append(f"no word from the daemon for {duration_text(silence_s)}: these numbers are old")
-    lines.append(f"{words.alarm.text}: {words.alarm.action}" if words.alarm.text else "")
+    lines.append(words.alarm.sentence)
     return "\n".join(filter(None, lines))

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from acqstream.client.arguments import RunSettings, patch_parts
+from acqstream.client.arguments import RunSettings
 from acqstream.client.daemon_report import (
     Contact,
     DaemonReport,
-    NoteQueue,
+    PatchQueue,
     RefusedFrames,
     RunWarning,
     failure,
@@ -27,7 +27,6 @@ from acqstream.client.outbox import BATCH_BYTES, Outbox, OutboxMessage
 from acqstream.client.plain_values import sendable_reason
 from acqstream.errors import AcqStreamError, AcquisitionFailed, DaemonUnavailable, DiskFull
 from acqstream.model.receipt import Receipt
-from acqstream.model.run_note import RunNote
 from acqstream.model.state import Cursors, Limit
 from acqstream.model.status import AcquisitionStatus
 from acqstream.protocol.frame_batch import encode_request
@@ -48,8 +47,6 @@ from acqstream.protocol.replies import (
 RECONNECT_CODES = frozenset({"unknown_ds", "denied"})
 """Errors that are not fatal: the daemon does not know this connection, and the client makes a new one."""
 SHUTTING_DOWN = "shutting_down"
-_STORED = "stored"  # a question among the patches: like them it is sent again after a lost contact
-_NOTE = "note"  # likewise
 _MAX_WAIT_S = 1.0
 _Result = TypeVar("_Result")
 
@@ -98,73 +95,6 @@ class RequestedEnd:
     def wire_status(self) -> str:
         """Status in `close`. "error" ends the daemon's wait for space; frames on the disk stay in the receipt."""
         return "error" if self.abandons_wait else self.status
-
-
-class PatchQueue:
-    """Late metadata to send, the latest message of each kind; sent again after a lost connection.
-
-    The question for stored axes is among them. A patch of the summary has all entries of those before, which may still
-    be unsent. notes: those without an answer.
-    """
-
-    def __init__(self) -> None:
-        self._headers: dict[str, tuple[bytes, bytes]] = {}  # and the second part of each, empty where there is none
-        self._summary: dict[str, Any] = {}
-        self.unsent: list[str] = []  # kinds; read with every frame, so without a call
-        self.stored_answer: StoredPage | AcqStreamError | None = None
-        self.notes = NoteQueue()
-
-    def add(self, kind: str, header: bytes, part: bytes = b"") -> None:
-        self._headers[kind] = header, part
-        if kind not in self.unsent:
-            self.unsent.append(kind)
-
-    def add_values(self, dataset_id: str, kind: str, values: dict[str, Any]) -> None:
-        """Add a patch of "summary" or "display". Raises ConfigError for what cannot be stored."""
-        if kind == "summary":
-            self._summary = values = {**self._summary, **values}
-        self.add(kind, *patch_parts(dataset_id, kind, values))
-
-    def ask_stored(self, dataset_id: str, at: int) -> None:
-        """Request a page of the stored axes; `stored_answer` is None until the answer arrives."""
-        self.stored_answer = None
-        self.add(_STORED, encode_request("stored", ds=dataset_id, at=at))
-
-    def answer_stored(self, answer: StoredPage | AcqStreamError) -> None:
-        """Take the answer in, if there was a question, which is not sent again."""
-        if self._headers.pop(_STORED, None) is not None:
-            self.stored_answer = answer
-
-    def add_note(self, dataset_id: str, note: RunNote) -> None:
-        """Add a note; it is sent when those before it are answered. Raises as `NoteQueue.add`."""
-        self.notes.add(dataset_id, note)
-        self._send_note()
-
-    def answer_note(self, note_id: str) -> RunNote | None:
-        """Take in that the daemon has answered a note, or is not to; None if it is not the one that was sent."""
-        note = self.notes.answer(note_id)
-        if note is not None:
-            del self._headers[_NOTE]
-            self.unsent = [kind for kind in self.unsent if kind != _NOTE]
-            self._send_note()
-        return note
-
-    def _send_note(self) -> None:
-        if _NOTE not in self._headers and (header := self.notes.header()):
-            self.add(_NOTE, header)
-
-    def take(self) -> list[tuple[str, bytes, bytes]]:
-        """Kind, header and second part of the patches to send now."""
-        if _NOTE in self.unsent:
-            self.notes.sent_at = time.monotonic()
-        due = [(kind, *self._headers[kind]) for kind in self.unsent]
-        self.unsent.clear()
-        return due
-
-    def rewind(self, next_frame: int) -> None:
-        """Send all again; the summary only if the daemon has no frame."""
-        self.unsent = [kind for kind in self._headers if kind != "summary" or next_frame == 0]
-        self.notes.sent_at = math.inf
 
 
 class RunThread:
@@ -356,7 +286,8 @@ class RunState:
             self.refused.add(error, error.number, range(self.outbox.first_number, self.outbox.next))
             return None  # a warning comes too
         if error.note_id is not None:
-            return self.report.add_refused_note(self.patches.answer_note(error.note_id), error.text)
+            text = "" if self.patches.retry_note_if_busy(error) else self.patches.lose_note(error.note_id, error.text)
+            return self.report.add_lost_note(text, self.refused)
         if error.code == SHUTTING_DOWN:
             self.contact.loss_reason = f"; its last message: {error.text}"
         else:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from acqstream.errors import AcqStreamError, ConfigError, CorruptDataset, FileMissing, StorageError
-from acqstream.formats.ndtiff.folders import FULL_RESOLUTION, read_record, record_key
+from acqstream.formats.ndtiff.folders import FULL_RESOLUTION, read_records, record_key
 from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.integrity.recover import RecoveryReport, recover
 from acqstream.log import journal
@@ -163,7 +163,7 @@ def _is_unfinished(folder: Path, state: DatasetState, spec: ViewSpec) -> bool:
     except ConfigError as error:
         logger.warning("cannot resume view %s of %s: %s", spec.name, folder, error)
         return False
-    recorded = read_record(folder, record_key(folder, own_folder))
+    recorded = read_records(folder).get(record_key(folder, own_folder))
     if recorded is not None and _is_removed(folder, own_folder, recorded):
         return False
     if spec.is_pyramid and level_folders(folder) and not own_folder.exists():
@@ -178,8 +178,8 @@ def _is_unfinished(folder: Path, state: DatasetState, spec: ViewSpec) -> bool:
 
 def _is_removed(folder: Path, own_folder: Path, recorded: MirrorResult) -> bool:
     """Return whether a view ended, and its files or its notes are gone since."""
-    if recorded.state in ("running", "unfinished"):  # unfinished: its record is damaged
-        return False
+    if recorded.state in ("running", "unfinished", "removed"):  # unfinished: its record is damaged
+        return recorded.state == "removed"
     is_made = recorded.frames == 0 or os.path.lexists(folder / recorded_path(folder, own_folder))
     return not (is_made and os.path.lexists(own_folder))
 

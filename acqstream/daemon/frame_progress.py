@@ -68,26 +68,33 @@ class LatencyMeter:
 
 
 class FrameRhythm:
-    """The mean interval of frames since the first one, also where they come in bursts, as the stacks of a time lapse.
+    """When frames come, also in bursts, as the stacks of a time lapse: a burst comes after a pause.
 
-    It is measured up to the last frame, or to the first frame of the last burst: one that came after a pause at least
-    half as long as the longest. Between bursts the end does not move; a frame later than any before moves it.
+    A pause is at least half as long as the longest; the first one that is more than twice as long as all before it
+    makes one burst of all frames before. Mean size, mean period and the duration of the last complete burst tell the
+    end of a run to the frame. After twice the longest pause without another one, the mean interval does.
     """
 
     def __init__(self) -> None:
         self._first: tuple[float, int] | None = None  # when it came, and how many there were before it
         self._last = self._burst = (0.0, 0)  # likewise
-        self._longest_s = 0.0
+        self._longest_s = self._duration_s = 0.0
+        self._n_bursts = 0  # complete ones
 
     def note(self, n_before: int, now_s: float) -> None:
         """Note that frames have come, after n_before others."""
         if self._first is None:
             self._first = self._last = self._burst = now_s, n_before
+            return
         pause_s = now_s - self._last[0]
+        if pause_s > 2 * self._longest_s:
+            self._n_bursts, self._burst = 0, self._first
         self._longest_s = max(self._longest_s, pause_s)
-        self._last = now_s, n_before
         if 2 * pause_s >= self._longest_s:
-            self._burst = self._last
+            self._duration_s = self._last[0] - self._burst[0]
+            self._n_bursts += 1
+            self._burst = now_s, n_before
+        self._last = now_s, n_before
 
     def seconds_until(self, n_frames: int, n_received: int, now_s: float) -> float | None:
         """Seconds until n_frames more have come after n_received; None if it is not known yet, or for less than 0."""
@@ -98,9 +105,13 @@ class FrameRhythm:
         pause_s = now_s - self._last[0]
         if n_before <= n_first or pause_s > max(_UNSEEN * self._longest_s, _UNSEEN_S):
             return None  # nobody knows how long a pause lasts that is longer than all before
-        interval_s = (at_s - first_s) / (n_before - n_first)
+        n_bursts = self._n_bursts if is_burst else n_before - n_first
+        size, period_s = (n_before - n_first) / n_bursts, (at_s - first_s) / n_bursts
+        n_left = n_received + n_frames - n_before - 1  # up to the last one, after the first one of this burst
+        n_periods = int(n_left / size + 1e-6)
+        within_s = self._duration_s * (n_left - n_periods * size) / max(1.0, size - 1)
         delay_s = max(0.0, now_s - self._last[0] - self._longest_s)
-        return max(0.0, at_s + interval_s * (n_received + n_frames - n_before - 1) + delay_s - now_s)
+        return max(0.0, at_s + n_periods * period_s + within_s + delay_s - now_s)
 
 
 class FrameProgress:

@@ -29,6 +29,7 @@ from acqstream.errors import (
     ProtocolError,
     StorageError,
 )
+from acqstream.formats.ndtiff.folders import read_records
 from acqstream.integrity.recover import is_in_order, recover
 from acqstream.log.log import Log
 from acqstream.log.memory import FIRST_BYTES
@@ -253,9 +254,11 @@ def _plan_resume(spec: AcquisitionSpec, folder: Path, state: DatasetState, *, le
         raise AcquisitionRefused(text + (f": {state.reason}" if state.reason else ""), code="name_taken")
     epoch = _next_epoch(spec, state)
     tiles = state.tiles  # those of the first request decide whether levels are made
-    views = {view.name: view for view in _stored_views(state)}  # these keep their first settings
+    gone = _removed_mirrors(spec, folder, state)
+    kept_views = tuple(view for view in _stored_views(state) if view.name not in gone)
+    views = {view.name: view for view in kept_views}  # these keep their first settings
     for view in spec.views:
-        if not view.is_pyramid or (tiles is not None and tiles.levels != 0):
+        if view.name not in gone and (not view.is_pyramid or (tiles is not None and tiles.levels != 0)):
             views.setdefault(view.name, view)
     all_views = tuple(views.values())
     request = {**state.request, "epoch": epoch, **stored_views(all_views)}
@@ -271,9 +274,18 @@ def _plan_resume(spec: AcquisitionSpec, folder: Path, state: DatasetState, *, le
         replace_duplicates=bool(state.request.get("replace_duplicates")),
         tiles=tiles,
     )
-    left_out = tuple((view, why) for view, why in left_out if view.name not in views)
-    kept = kept_settings(spec, state.request, _stored_views(state)) if epoch - spec.epoch >= TAKEOVER_EPOCHS else ""
-    return OpenPlan(folder, stored, state, [("resume_keeps", kept)] if kept else (), left_out)
+    left_out = tuple((view, why) for view, why in left_out if view.name not in views and view.name not in gone)
+    kept = kept_settings(spec, state.request, kept_views) if epoch - spec.epoch >= TAKEOVER_EPOCHS else ""
+    removed = f"mirror {', '.join(gone)} was removed and is not made again; name it in `mirrors=` to make it"
+    warnings = [("resume_keeps", kept)] * bool(kept) + [("mirror_removed", removed)] * bool(gone)
+    return OpenPlan(folder, stored, state, warnings, left_out)
+
+
+def _removed_mirrors(spec: AcquisitionSpec, folder: Path, state: DatasetState) -> list[str]:
+    """Return the mirrors that stay removed: all that were, but those that another `create` asks for by name now."""
+    is_new = spec.dataset_id != state.dataset_id and not spec.default_mirrors
+    asked = {view.name for view in spec.views} if is_new else set()
+    return [one.name for one in read_records(folder).values() if one.state == "removed" and one.name not in asked]
 
 
 def _is_default_pyramid(spec: AcquisitionSpec) -> bool:

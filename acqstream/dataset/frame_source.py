@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from acqstream.description.channels import CHANNEL, ChannelLook
 from acqstream.errors import DatasetError, UnsupportedFeature
 from acqstream.formats.ndtiff.completion import dataset_id, read_request
-from acqstream.formats.ndtiff.folders import read_receipt, read_records, recorded_folder
+from acqstream.formats.ndtiff.folders import is_mirror_of, read_receipt, read_records, recorded_folder
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.formats.registry import mirror_folder
 from acqstream.frames.frame_description import FrameLooks
@@ -88,10 +88,15 @@ class NDTiffSource:
             for spec in requested_views(read_request(dataset) or {}):
                 with contextlib.suppress(KeyError):  # a format that is not installed
                     places[spec.name] = mirror_folder(dataset, spec) if spec.is_mirror else dataset
-        places |= {one.name: recorded_folder(dataset, key, one) for key, one in read_records(dataset).items()}
+        records = read_records(dataset)
+        places |= {one.name: recorded_folder(dataset, key, one) for key, one in records.items()}
         if name not in places:
             known = ", ".join(sorted(places)) or "none"
             raise DatasetError(f"{container} has no mirror {name!r}; there are: {known}")
+        if any((one.name, one.state) == (name, "removed") for one in records.values()):
+            raise DatasetError(f"{container}: the mirror {name} was removed; expected it at {places[name]}")
+        if not is_mirror_of(places[name], self.dataset_id):
+            raise DatasetError(f"{places[name]} is a mirror of another dataset than {container}")
         if places[name] == dataset:
             raise UnsupportedFeature(f"{container}: {name} lies in the dataset itself, see its levels")
         if places[name].parent != dataset.parent and not self.follows_links:

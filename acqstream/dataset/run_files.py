@@ -17,13 +17,14 @@ from acqstream.errors import (
     DatasetError,
     DatasetExists,
     DatasetLocked,
-    FileMissing,
     StorageError,
 )
 from acqstream.formats.ndtiff.completion import StateFile, dataset_id
 from acqstream.formats.ndtiff.folders import (
     RECORD_PREFIX,
     VIEW_SUFFIX,
+    id_of_notes,
+    is_mirror_of,
     is_run,
     read_receipt,
     read_records,
@@ -38,7 +39,7 @@ from acqstream.storage.files.read_file import ReadFile, data_runs
 from acqstream.storage.files.small_file import read_json_object
 
 JOURNAL_NAME = "acqstream.journal"
-_CHECKPOINT, _REFERENCE_NOTE = "view.json", "acqstream-hsds.json"
+_REFERENCE_NOTE = "acqstream-hsds.json"
 _REFERENCE_FORMAT = "acqstream-hsds-reference"
 _PIECE_BYTES = 2**23
 _NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP)  # of a network mount: the state tells
@@ -65,7 +66,7 @@ class RunFiles:
         own_id = dataset_id(self.path)
         for part in self.parts:
             refuse_link(str(self.path.parent / part))
-            other = _dataset_id_of(self.path.parent / part)
+            other = id_of_notes(self.path.parent / part)
             if own_id and other not in ("", own_id):
                 raise DatasetError(f"{self.path.parent / part} is of another dataset than {self.path}: remove it first")
 
@@ -97,7 +98,8 @@ class RunFiles:
         """
         if self.is_dataset:
             return self.has_frames
-        return not run_of_part(self.path.parent, self.path.name, set(os.listdir(self.path.parent)))
+        run = run_of_part(self.path.parent, self.path.name, set(os.listdir(self.path.parent)))
+        return not (run and is_mirror_of(self.path, dataset_id(self.path.parent / run)))
 
     def mirrors_elsewhere(self) -> list[Path]:
         """Folders of recorded mirrors that do not lie beside the dataset: they are no parts of it."""
@@ -260,15 +262,6 @@ def check_rename(run: RunFiles, name: str) -> None:
         if note.exists() and read_json_object(note).get("format") == _REFERENCE_FORMAT:
             text = f"{run.path.parent / part} refers to the frames of {run.path.name} by that name"
             raise DatasetError(f"{text}: keep the name, or remove this mirror first")
-
-
-def _dataset_id_of(part: Path) -> str:
-    """The dataset that a folder of notes is of; "" if it has none."""
-    try:
-        found = read_json_object(part / _CHECKPOINT, is_ours=True).get("dataset_id") if part.is_dir() else ""
-    except (FileMissing, CorruptDataset):
-        return ""
-    return found if isinstance(found, str) else ""
 
 
 def is_held(path: Path) -> bool:

@@ -34,7 +34,6 @@ from acqstream.formats.ndtiff.folders import (
     is_run,
     mirror_parts,
     read_records,
-    recorded_folder,
     run_of_part,
     stack_paths,
 )
@@ -55,7 +54,6 @@ MAX_CHANNELS = 64
 LAST_S = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 MAX_INDEX_BYTES, MAX_INDEXES = 2**27, 64
 SETTLED_S = 2.5  # a folder that changed later than so long ago may change again without another time of change
-REMOVED = "removed"
 _STACKS_LOOKED_AT = 3
 
 Signature = list[list[Any]]
@@ -268,9 +266,7 @@ def _within_dates(seconds: float) -> float:
 
 def _mirrors_of(path: Path) -> dict[str, str]:
     """State of each mirror by name, as it is recorded; "running" for a requested one without a record."""
-    found = {}
-    for key, record in read_records(path).items():
-        found[record.name] = record.state if os.path.lexists(recorded_folder(path, key, record)) else REMOVED
+    found: dict[str, str] = {record.name: record.state for record in read_records(path).values()}
     with contextlib.suppress(ValueError):  # a damaged request; records have what was made
         for spec in requested_views(read_request(path) or {}):
             found.setdefault(spec.name, "running")

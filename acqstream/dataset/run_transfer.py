@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from acqstream.dataset.run_files import (
     Progress,
@@ -44,6 +45,7 @@ from acqstream.formats.ndtiff.folders import (
     VIEW_SUFFIX,
     encode_record,
     is_run,
+    read_record,
     read_records,
     record_path,
     recorded_folder,
@@ -57,6 +59,7 @@ from acqstream.storage.files.folder_tree import is_link, make_folder, refuse_lin
 from acqstream.storage.files.small_file import read_json_object, read_small_file
 
 _CHECKED = ".checked"  # in a stage, once its command is sure and has only to be finished; of a copy: its fingerprint
+_SETTLED = ".settled-"  # notes that name the new place, until they replace those of the old one
 _NOTE = "mirror.json"
 _STAGE = re.compile(r"\..+\.(moving|copying|removing)-[0-9a-f]{12}")
 
@@ -103,7 +106,7 @@ def remove_run(
             if copy is not None and found != fingerprint(copy.parent, [copy.name]):
                 _put_back(disk, stage, path, path.name)
                 raise DatasetError(f"{copy} is no copy: it changes with {path}; nothing was removed")
-            replace_file(disk, str(stage / _CHECKED), b"")
+            _mark(disk, stage, path, path.name)
         elif os.path.lexists(path):
             _empty(disk, stage, path.name)
             raise DatasetExists(f"{path} is newer than the run whose removal was interrupted, and which is removed now")
@@ -148,8 +151,14 @@ def _rename(disk: Disk, source: Path, target: Path) -> bool:
                 if error.errno != errno.EXDEV:
                     raise
                 return False
-            replace_file(disk, str(stage / _CHECKED), b"")
-        _settle(disk, stage, source, target)
+            _mark(disk, stage, source, target.name)
+        try:
+            _settle(disk, stage, source, target)
+        except StorageError as error:
+            if is_begun:  # parts of it may be at the target
+                text = "the run waits in a hidden folder, repeat the command"
+                raise StorageError.wrap(error, str(stage), text) from error
+            _undo(disk, stage, source, target.name, error)
         _leave(disk, stage, target)
         if is_begun and os.path.lexists(source):
             raise DatasetExists(f"{source} is newer than the run that an interrupted command has moved to {target} now")
@@ -244,6 +253,9 @@ def _held(disk: Disk, stage: Path) -> Iterator[None]:
         lock = DirectoryLock(str(stage))
     except DatasetLocked as error:
         raise DatasetLocked(f"{stage}: another command is moving, copying or removing this run") from error
+    except StorageError:
+        _drop(disk, stage)
+        raise
     try:
         with contextlib.closing(lock):
             yield
@@ -280,6 +292,21 @@ def _enter(disk: Disk, run: RunFiles, stage: Path, name: str, *, is_forced: bool
         raise
 
 
+def _mark(disk: Disk, stage: Path, run: Path, name: str) -> None:
+    """Note that a command is sure, or put the run back, as on a full disk. Raises StorageError."""
+    try:
+        replace_file(disk, str(stage / _CHECKED), b"")
+    except StorageError as error:
+        _undo(disk, stage, run, name, error)
+
+
+def _undo(disk: Disk, stage: Path, run: Path, name: str, error: StorageError) -> NoReturn:
+    with contextlib.suppress(FileNotFoundError):
+        disk.unlink(str(stage / _CHECKED))
+    _put_back(disk, stage, run, name)
+    raise StorageError.wrap(error, str(run), "nothing was moved or removed, all is where it was") from error
+
+
 def _put_back(disk: Disk, stage: Path, run: Path, name: str) -> None:
     """Undo `_enter`, also of a killed command: the parts of `run`, called `name` in the stage; the dataset comes last.
 
@@ -292,7 +319,8 @@ def _put_back(disk: Disk, stage: Path, run: Path, name: str) -> None:
         try:
             disk.replace(str(stage / part), str(path))
         except OSError as error:
-            raise StorageError.wrap(error, str(path), "cannot move back") from error
+            text = f"cannot move back from {stage}, where the rest of the run is"
+            raise StorageError.wrap(error, str(path), text) from error
 
 
 def _clear(disk: Disk, stage: Path) -> None:
@@ -324,34 +352,50 @@ def _leave(disk: Disk, stage: Path, target: Path) -> None:
             disk.replace(str(stage / name), str(target.parent / name))
         disk.sync_directory(str(target.parent))
     except OSError as error:
-        raise StorageError.wrap(error, str(stage), "cannot move out of") from error
+        text = "cannot move all of the run out of a hidden folder, repeat the command"
+        raise StorageError.wrap(error, str(stage), text) from error
 
 
 def _settle(disk: Disk, stage: Path, source: Path, target: Path) -> None:
-    """Make the notes in the stage name the new place; again changes nothing."""
+    """Make the notes in the stage name the new place, all or, as on a full disk, none; again changes nothing."""
+    settled = [
+        (path, stage / f"{_SETTLED}{number}", content)
+        for number, (path, content) in enumerate(_settled_notes(stage, source, target))
+    ]
+    for _, prepared, content in settled:
+        replace_file(disk, str(prepared), content)
+    try:
+        for path, prepared, _ in settled:
+            disk.replace(str(prepared), str(path))
+            disk.sync_directory(str(path.parent))
+    except OSError as error:
+        raise StorageError.wrap(error, str(path), "cannot replace") from error
+
+
+def _settled_notes(stage: Path, source: Path, target: Path) -> Iterator[tuple[Path, bytes]]:
+    """Path and new content of each note that names the place."""
     dataset = stage / target.name
     if is_run(dataset):
-        for key, record in read_records(dataset).items():
-            if record.path == ".":
+        for key in read_records(dataset):
+            record = read_record(dataset, key)  # as it is stored
+            if record is None or record.path == ".":
                 continue
             place = recorded_folder(source, key, record)
             is_part = place == source.absolute().with_name(f"{source.name}.{key}")
             path = f"../{target.name}.{key}" if is_part else str(place)
             if path != record.path:
-                content = json.dumps(encode_record(replace(record, path=path))).encode()
-                replace_file(disk, str(record_path(dataset, key)), content)
+                yield record_path(dataset, key), json.dumps(encode_record(replace(record, path=path))).encode()
     for name in os.listdir(stage):
         note = stage / name / _NOTE
         if name.endswith(VIEW_SUFFIX) and note.exists():
             container = str(target.absolute().parent / name.removesuffix(VIEW_SUFFIX))
             with contextlib.suppress(CorruptDataset):  # a damaged note stays as it is
-                content = json.dumps({**read_json_object(note, is_ours=True), "container": container}).encode()
-                replace_file(disk, str(note), content)
+                yield note, json.dumps({**read_json_object(note, is_ours=True), "container": container}).encode()
         if name.endswith(".xml") and source.name != target.name:
             text = read_small_file(stage / name)
             for suffix in ("", ".n5"):  # of a mirror alone, or of a dataset with it
                 text = text.replace(f">{source.name}{suffix}<".encode(), f">{target.name}{suffix}<".encode(), 1)
-            replace_file(disk, str(stage / name), text)
+            yield stage / name, text
 
 
 def _stage(place: Path, verb: str, source: Path) -> Path:

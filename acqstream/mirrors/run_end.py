@@ -131,7 +131,7 @@ def _joined(recorded: MirrorResult, dataset: Path, folder: Path, state: DatasetS
     if saved.is_complete and is_held(folder):
         return result  # its record, with what is said of it, comes after its checkpoint
     if saved.is_complete:
-        recorded = read_record(dataset, record_key(dataset, folder)) or recorded
+        recorded = replace(read_record(dataset, record_key(dataset, folder)) or recorded, name=recorded.name)
         whole = replace(result, state="complete", published=saved.cursor, reason=saved.restarted)
         return recorded if recorded.ended else whole
     if saved.failed:

@@ -13,8 +13,10 @@ STARTING = "the daemon is starting"
 
 def start_mark(runtime: Path, endpoint: str) -> Path:
     """The folder that a daemon has locked while it starts, and has no socket yet."""
-    port, socket = endpoint.rpartition(":")[2], Path(endpoint.removeprefix("ipc://"))
-    return runtime / f"{port}.starting" if port.isdigit() else socket.with_suffix(".starting")
+    if endpoint.startswith("ipc://"):
+        return Path(endpoint.removeprefix("ipc://")).with_suffix(".starting")
+    port = endpoint.rpartition(":")[2]
+    return runtime / f"{port if port.isdigit() else 'any'}.starting"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+import re
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 import acqstream
-from acqstream.errors import AcqStreamError
 from acqstream.model.fields import Fields
 from acqstream.model.frame_header import MAX_NUMBER
 from acqstream.model.state import AcquisitionState
@@ -27,6 +28,9 @@ END_STATES: Mapping[str, AcquisitionState] = {
 """The state that a receipt's status stands for."""
 _REASONS = 3  # of frames without pixels, in a sentence
 _UNDER_WAY = "under way"
+ANSWER_S = 5.0  # for a dataset whose receipt is shown
+_ELSEWHERE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_T = TypeVar("_T")
 _MIRRORS = 3  # in a printed receipt, whose lines are at most ten
 CTRL_C = "canceled by Ctrl-C"
 """The reason of runs that Ctrl-C ended. Their status is "error", as a canceled run cannot be resumed."""
@@ -200,19 +204,31 @@ class Receipt:
 
 
 def _recorded_results(path: str, dataset_id: str) -> tuple[MirrorResult, ...]:
-    """The results of the mirrors of a run, if its dataset is on this machine and can be read."""
-    try:
-        with acqstream.open(path) as dataset:
-            receipt = dataset.receipt
-    except (AcqStreamError, OSError):  # the text says that it is of the time when the receipt was written
-        return ()
+    """The results of the mirrors of a run, if its dataset is on this machine and can be read in time."""
+    receipt = _asked(path, lambda dataset: dataset.receipt)[0]  # else the text says that it is of an earlier time
     return receipt.results if receipt is not None and receipt.dataset_id == dataset_id else ()
+
+
+def _asked(path: str, ask: Callable[[Any], _T]) -> tuple[_T | None, str]:
+    """What the dataset at `path` says, or why not: it is elsewhere, cannot be read, or takes more than ANSWER_S."""
+    answers: list[tuple[_T | None, str]] = []
+
+    def answer() -> None:
+        try:
+            with acqstream.open(path) as dataset:
+                answers.append((ask(dataset), ""))
+        except Exception as error:  # noqa: BLE001 - a receipt is shown in any case
+            answers.append((None, str(error)))
+
+    if _ELSEWHERE.match(path):
+        return None, f"{path} is on another machine"
+    thread = threading.Thread(target=answer, name="receipt", daemon=True)  # a disk may stall for ever
+    thread.start()
+    thread.join(ANSWER_S)
+    return answers[0] if answers else (None, f"{path} has not answered within {ANSWER_S:g} s")
 
 
 def html_of(text: str, path: str, dataset_id: str) -> str:
     """HTML of a text about a run, for notebooks, with a picture if its dataset is on this machine."""
-    try:
-        with acqstream.open(path) as dataset:
-            return dataset.html_card(text, dataset_id)
-    except Exception as error:  # noqa: BLE001 - a notebook shows the text in any case
-        return html_text(text, f"no picture: {error}")
+    card, why = _asked(path, lambda dataset: str(dataset.html_card(text, dataset_id)))
+    return card or html_text(text, f"no picture: {why}")

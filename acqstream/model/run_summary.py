@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from acqstream.model.state import AcquisitionState
-from acqstream.model.status import AcquisitionStatus
+from acqstream.model.status import AcquisitionStatus, DaemonStatus, SpaceLevel
 from acqstream.model.units import count_text, duration_text, numbers_text, rate_text, size_text
 
 SILENT_S = 5.0  # without a frame, at least, before a run counts as silent
@@ -25,6 +25,11 @@ class Alarm:
     level: str = ""
     text: str = ""
     action: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """All of it in one line: "no frame for 40 s: look at the camera and at ..."."""
+        return f"{self.text}: {self.action}" if self.text else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,8 +148,7 @@ def _alarm(run: AcquisitionStatus, frames_per_s: float) -> Alarm:
         text = f"the disk will be full{left}, before the end"
         return Alarm(WARN, text, f"free at least {size_text(run.short_bytes)} on the disk of {run.path}")
     if is_silent(run, frames_per_s):
-        text = f"no frame for {duration_text(run.seconds_since_frame or 0)}"
-        return Alarm(WARN, text, "look at the camera and at the program that sends its frames")
+        return silence(run)
     return _lag(run, frames_per_s)
 
 
@@ -158,6 +162,24 @@ def _lag(run: AcquisitionStatus, frames_per_s: float) -> Alarm:
         return Alarm()
     text = f"the disk is behind by {count_text(waiting, 'frame')}, {duration_text(lag_s)}"
     return Alarm(WARN, text, "stop what else uses this disk, or send fewer frames: soon the camera has to wait")
+
+
+def silence(run: AcquisitionStatus) -> Alarm:
+    """The alarm of a run without frames, however long that may be."""
+    text = f"no frame for {duration_text(run.seconds_since_frame or 0)}"
+    return Alarm(WARN, text, "look at the camera and at the program that sends its frames")
+
+
+def space_alarm(daemon: DaemonStatus) -> Alarm:
+    """The alarm of a daemon whose disk is full, or will be soon; none while there is space."""
+    if daemon.space not in (SpaceLevel.LOW, SpaceLevel.FULL):
+        return Alarm()
+    left = "unknown" if daemon.free_bytes is None else size_text(daemon.free_bytes)
+    action = f"free space on the disk of {daemon.data}"
+    if daemon.space == SpaceLevel.FULL:
+        return Alarm(BAD, f"the disk is full: {left} left", action)
+    lasts = "" if daemon.seconds_left is None else f" for {duration_text(daemon.seconds_left)}"
+    return Alarm(WARN, f"disk space is low: {left} left{lasts}", action)
 
 
 def is_silent(run: AcquisitionStatus, frames_per_s: float) -> bool:

@@ -95,6 +95,7 @@ class WarningCode(StrEnum):
     NO_MIRROR = "no_mirror"
     MIRROR_LEFT_OUT = "mirror_left_out"
     MIRROR_WAITS = "mirror_waits"
+    MIRROR_REMOVED = "mirror_removed"
     MIRROR_RESTARTS = "mirror_restarts"
     MIRROR_HELD = "mirror_held"
     UNCALIBRATED = "uncalibrated"

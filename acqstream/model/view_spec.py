@@ -88,7 +88,7 @@ def stored_views(views: tuple[ViewSpec, ...]) -> dict[str, Any]:
     }
 
 
-MirrorState = Literal["running", "complete", "interrupted", "failed", "left_out", "unfinished"]
+MirrorState = Literal["running", "complete", "interrupted", "failed", "left_out", "unfinished", "removed"]
 MIRROR_STATES: tuple[MirrorState, ...] = get_args(MirrorState)
 MAX_REASON_CHARACTERS = 2000
 
@@ -108,7 +108,8 @@ class MirrorResult:
     interrupted: it has all frames of an acquisition that was interrupted and can be resumed;
     failed: an error ended it;
     left_out: the daemon is configured for it, and did not make it;
-    unfinished: it has not all frames, and no process makes it.
+    unfinished: it has not all frames, and no process makes it;
+    removed: it had ended, and its folder is gone since, or is a mirror of another dataset now. Never stored.
     """
 
     name: str
@@ -136,6 +137,8 @@ class MirrorResult:
         state = self.state.replace("_", " ")
         if self.state == "left_out":
             return f"{state}: {self.reason}"
+        if self.state == "removed":
+            return state
         of = "" if self.complete else f"{self.frames:,} of "
         frames = count_text(self.frames if self.complete else self.published, "frame")
         count = f", {of}{frames}" if self.complete or self.published else ""

@@ -29,9 +29,10 @@ from urllib.parse import urlsplit
 
 from acqstream.model.notice_target import AddressTarget, CommandTarget, NoticeTarget, parse_target
 from acqstream.model.receipt import Receipt
+from acqstream.model.run_summary import run_summary, silence, space_alarm
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import AcquisitionStatus, SpaceLevel
-from acqstream.model.units import count_text, duration_text, size_text
+from acqstream.model.units import count_text
 from acqstream.monitor.daemon_watch import DaemonView, DaemonWatch, EndedRun
 from acqstream.storage.patient_output import never_wait_for_output
 from acqstream.storage.platform import child_process
@@ -110,12 +111,8 @@ class NoticeFinder:
         assert status is not None
         was_low, self._is_low = self._is_low, status.space in (SpaceLevel.LOW, SpaceLevel.FULL)
         if self._is_low and not was_low:
-            lasting = status.seconds_left
-            lasts = f"; it lasts for {duration_text(lasting)}" if lasting is not None else ""
-            free = "unknown" if status.free_bytes is None else size_text(status.free_bytes)
-            text = f"disk space is low: {free} left for {status.data}{lasts}"
-            details = {"free_bytes": status.free_bytes, "seconds_left": lasting, "frames_left": status.frames_left}
-            yield self._notice(NoticeKind.DISK_LOW, text, None, details)
+            details = {name: getattr(status, name) for name in ("free_bytes", "seconds_left", "frames_left")}
+            yield self._notice(NoticeKind.DISK_LOW, space_alarm(status).sentence, None, details)
 
     def _states(self, running: tuple[AcquisitionStatus, ...]) -> Iterator[Notice]:
         paused, silent = self._paused, self._silent
@@ -123,11 +120,10 @@ class NoticeFinder:
         self._silent = {run.dataset_id for run in running if self._is_silent(run)}
         for run in running:
             if run.dataset_id in self._paused - paused:
-                yield self._notice(NoticeKind.PAUSED, f"{run.name} is paused: {run.paused}", run, {})
+                yield self._notice(NoticeKind.PAUSED, f"{run.name}: {run_summary(run).alarm.sentence}", run, {})
             if run.dataset_id in self._silent - silent:
-                since_s = run.seconds_since_frame
-                text = f"{run.name} has had no frame for {duration_text(since_s or 0)}"
-                yield self._notice(NoticeKind.NO_FRAMES, text, run, {"seconds_since_frame": since_s})
+                details = {"seconds_since_frame": run.seconds_since_frame}
+                yield self._notice(NoticeKind.NO_FRAMES, f"{run.name}: {silence(run).sentence}", run, details)
 
     def _is_silent(self, run: AcquisitionStatus) -> bool:
         if not self._no_frames_s or run.seconds_since_frame is None:

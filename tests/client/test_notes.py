@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+
 import numpy as np
 import pytest
 
 from acqstream.client import daemon_report
-from acqstream.client.daemon_report import MAX_WAITING_NOTES
+from acqstream.client.daemon_report import MAX_WAITING_NOTES, NOTE_ANSWER_S, NOTES_END_S, NoteQueue, PatchQueue
 from acqstream.client.producer import create
 from acqstream.client.run import Run
-from acqstream.client.run_state import PatchQueue
 from acqstream.errors import AcquisitionFailed, AcquisitionRefused, ProtocolError
 from acqstream.model.receipt import Receipt
 from acqstream.model.run_note import RunNote
 from acqstream.protocol.replies import Closed, Error, Noted
 from acqstream.protocol.requests import AddNote
 from tests.client.fake_daemon import FakeDaemon
+from tests.waiting import until
 
 GRAY = np.arange(6, dtype="<u2").reshape(2, 3)
 
@@ -80,10 +82,14 @@ def test_a_daemon_that_never_answers_a_note_does_not_hold_the_end(
     daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daemon_report, "NOTE_ANSWER_S", 0.1)
-    with start(daemon) as run:
-        run.note("first")
-        run.note("second")
-        run.put(GRAY, time=0)
+    run = start(daemon)
+    run.note("first")
+    run.note("second")
+    run.put(GRAY, time=0)
+    with pytest.raises(AcquisitionRefused, match=r"'first' was not confirmed: .*; the note 'second'") as info:
+        run.close()
+    assert info.value.code == "note_refused"
+    assert run.close() == run.receipt  # raised once
     assert sorted(daemon.frames) == [0]
     assert [one.text for one in notes_of(daemon)] == ["first", "second"]
     assert [one.code for one in run.warnings] == ["note_refused", "note_refused"]
@@ -114,7 +120,8 @@ def test_the_end_waits_for_the_answers(daemon: FakeDaemon) -> None:
     daemon.say(Error("disk_full", "no space", daemon.dataset_id, note_id=first.id))
     daemon.wait_for(lambda: len(notes_of(daemon)) == 2)
     daemon.say(Noted(notes_of(daemon)[1].id, daemon.dataset_id, "/data/cells"))
-    run.close()
+    with pytest.raises(AcquisitionRefused, match=r"the note 'first \(ul=5\)' was not confirmed: no space"):
+        run.close()
     assert [(one.code, one.text) for one in run.warnings] == [
         ("note_refused", "the note 'first (ul=5)' was not confirmed: no space")
     ]
@@ -122,8 +129,80 @@ def test_the_end_waits_for_the_answers(daemon: FakeDaemon) -> None:
 
 def test_values_that_become_text_are_named(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemon_report, "NOTE_ANSWER_S", 0.1)
-    with start(daemon) as run:
-        run.note("odd", value=float("nan"), thing=object())
-        with pytest.raises(ProtocolError, match="bytes"):
-            run.note("much", value=b"x" * 5000)
+    run = start(daemon)
+    run.note("odd", value=float("nan"), thing=object())
+    with pytest.raises(ProtocolError, match="bytes"):
+        run.note("much", value=b"x" * 5000)
+    with pytest.raises(AcquisitionRefused, match="odd"):
+        run.close()
     assert {"nan_in_metadata", "metadata_as_text"} <= {one.code for one in run.warnings}
+
+
+def test_a_lost_note_ends_no_run_and_is_named_at_its_end(daemon: FakeDaemon) -> None:
+    run = start(daemon)
+    run.note("first")
+    daemon.wait_for(lambda: len(notes_of(daemon)) == 1)
+    daemon.say(Error("disk_full", "no space", daemon.dataset_id, note_id=notes_of(daemon)[0].id))
+    until(lambda: run.warnings, "the answer arrives")
+    run.note("second")
+    run.put(GRAY, time=0)
+    daemon.wait_for(lambda: len(notes_of(daemon)) == 2)
+    daemon.say(Noted(notes_of(daemon)[1].id, daemon.dataset_id, "/data/cells"))
+    with pytest.raises(AcquisitionRefused, match="'first' was not confirmed: no space; the run has ended as"):
+        run.close()
+    assert run.receipt is not None
+    assert run.receipt.complete
+
+
+def test_hooks_get_a_warning_alone(daemon: FakeDaemon) -> None:
+    run = start(daemon)
+    run.refused.is_raised = False
+    run.note("first")
+    daemon.wait_for(lambda: len(notes_of(daemon)) == 1)
+    daemon.say(Error("disk_full", "no space", daemon.dataset_id, note_id=notes_of(daemon)[0].id))
+    run.close()
+    assert [one.code for one in run.warnings] == ["note_refused"]
+
+
+def test_a_note_for_which_the_daemon_is_too_busy_is_sent_again(daemon: FakeDaemon) -> None:
+    run = start(daemon)
+    run.note("first")
+    for count in (1, 2):
+        daemon.wait_for(lambda count=count: len(notes_of(daemon)) == count)  # type: ignore[misc]
+        text = "8 requests wait for the disk"
+        daemon.say(Error("io_error", text, daemon.dataset_id, errno=errno.EBUSY, note_id=notes_of(daemon)[0].id))
+    daemon.wait_for(lambda: len(notes_of(daemon)) == 3)
+    assert len({one.id for one in notes_of(daemon)}) == 1
+    daemon.say(Noted(notes_of(daemon)[0].id, daemon.dataset_id, "/data/cells"))
+    run.close()
+    assert run.warnings == ()
+
+
+def test_a_daemon_that_stays_too_busy_is_an_error(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon_report, "NOTE_ANSWER_S", 0.1)
+    run = start(daemon)
+    run.note("first")
+    daemon.wait_for(lambda: len(notes_of(daemon)) == 1)
+    busy = Error("io_error", "8 requests wait", daemon.dataset_id, errno=errno.EBUSY, note_id=notes_of(daemon)[0].id)
+    daemon.say(busy)
+    with pytest.raises(AcquisitionRefused, match="'first' was not confirmed: 8 requests wait"):
+        run.close()
+
+
+def test_all_notes_together_hold_the_end_for_a_bounded_time() -> None:
+    notes = NoteQueue()
+    notes.is_supported = True
+    for number in range(MAX_WAITING_NOTES):
+        notes.add("dataset", note(number))
+    now = 1000.0
+    n_lost = 0
+    while len(notes):  # each has an answer just before it is overdue, and then comes the end
+        notes.sent_at = now
+        now += NOTE_ANSWER_S - 0.5
+        while note_id := notes.overdue(now, is_last=True):
+            notes.answer(note_id)
+            n_lost += 1
+        if len(notes):
+            notes.answer(f"note-{MAX_WAITING_NOTES - len(notes)}")
+    assert now - 1000.0 <= NOTES_END_S + 2 * NOTE_ANSWER_S
+    assert n_lost > MAX_WAITING_NOTES - 5

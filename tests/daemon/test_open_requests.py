@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from acqstream.formats.ndtiff.folders import read_records
 from acqstream.log.state_file import RECEIPT_NAME, read_receipt
 from acqstream.model.acquisition_spec import AcquisitionSpec, AxisSpec, FrameHint, TileSpec
 from acqstream.model.receipt import Receipt, Status
-from acqstream.model.view_spec import ViewSpec
+from acqstream.model.view_spec import MirrorResult, ViewSpec, requested_views
 from acqstream.protocol.encoding import Encoding
 from acqstream.storage.files.disk import LocalDisk
+from acqstream.views.view_folder import record_result
 from tests.live.stored import unstalled
 from tests.log.make_frames import frames_of
 
@@ -63,7 +65,10 @@ class Desk:
         return opened
 
     def plan(self, **more: Any) -> OpenPlan:
-        plan = self._openings.prepare(AcquisitionSpec(dataset_id=OWN, name="cells", **more), set())
+        return self.prepared(AcquisitionSpec(dataset_id=OWN, name="cells", **more))
+
+    def prepared(self, spec: AcquisitionSpec) -> OpenPlan:
+        plan = self._openings.prepare(spec, set())
         assert isinstance(plan, OpenPlan)
         return plan
 
@@ -329,3 +334,26 @@ def test_an_opening_that_breaks_off_gives_its_memory_back(desk: Desk, monkeypatc
     assert desk.budget.used_bytes == 0
     desk.open()
     assert desk.budget.used_bytes > 0
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_a_mirror_that_was_removed_stays_removed_unless_it_is_named_again(desk: Desk, *, is_asked: bool) -> None:
+    n5, zarr = ViewSpec("n5"), ViewSpec("ome-zarr")
+    interrupted(desk, views=(n5, zarr))
+    folder = desk.data / "cells"
+    for kind in ("n5", "ome-zarr"):
+        result = MirrorResult(name=kind, state="interrupted", frames=3, published=3)
+        (desk.data / f"cells.{kind}").mkdir(exist_ok=True)
+        record_result(LocalDisk(), folder, desk.data / f"cells.{kind}.view", result)
+    (desk.data / "cells.n5").rmdir()
+    more: dict[str, Any] = {"views": (n5,), "default_mirrors": False} if is_asked else {}
+    spec = AcquisitionSpec(dataset_id=OTHER, name="cells", resume=True, **more)
+    plan = desk.prepared(spec)
+    assert {view.name for view in plan.spec.views} == ({"n5", "ome-zarr"} if is_asked else {"ome-zarr"})
+    said = [text for code, text in plan.warnings if code == "mirror_removed"]
+    why = "mirror n5 was removed and is not made again; name it in `mirrors=` to make it"
+    assert said == ([] if is_asked else [why])
+    returned = desk.prepared(replace(spec, dataset_id=OWN, epoch=1, views=(n5,), default_mirrors=False))
+    assert "n5" not in {view.name for view in returned.spec.views}  # it asked before the mirror was removed
+    if not is_asked:
+        assert requested_views(plan.resume.request if plan.resume else {}) == (zarr,)

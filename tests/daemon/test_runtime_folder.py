@@ -12,7 +12,7 @@ import pytest
 
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.endpoints import Endpoints
-from acqstream.daemon.runtime_folder import make_runtime_folder
+from acqstream.daemon.runtime_folder import make_runtime_folder, marked_start
 from acqstream.errors import ConfigError
 from tests.live.daemon_process import DaemonProcess
 from tests.live.other_user import SERVICE, STRANGER, only_root, result_as, shared_folder
@@ -94,3 +94,14 @@ def test_as_the_user_of_a_service(shared: Path) -> None:
     assert f"belongs to user {STRANGER}" in said
     of_root = owned(shared / "of-root", 0, 0o777)
     assert f"expected user {SERVICE}" in result_as(SERVICE, lambda: start(of_root))
+
+
+@pytest.mark.parametrize("endpoint", ["tcp://127.0.0.1:*", "tcp://127.0.0.1:5271", "tcp://[::1]:*"])
+def test_the_mark_of_a_start_at_a_port_is_in_the_runtime_folder_and_goes(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with marked_start(tmp_path / "run", endpoint):
+        assert [one.suffix for one in (tmp_path / "run").iterdir()] == [".starting"]
+    assert [*(tmp_path / "run").iterdir(), *Path().iterdir()] == []

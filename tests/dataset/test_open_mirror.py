@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import acqstream
+from acqstream.dataset.run_files import RunFiles
 from acqstream.errors import DatasetError, UnsupportedFeature
+from acqstream.mirrors.run_end import mirror_results, wait_for_end
 from tests.dataset.made_runs import make_run
 from tests.host_system import make_link
 
@@ -46,8 +48,57 @@ def test_an_unknown_or_removed_mirror_is_named(cells: Path) -> None:
         with pytest.raises(DatasetError, match="has no mirror 'wkw'; there are: n5"):
             ds.open_mirror("wkw")
         shutil.rmtree(cells.with_name("cells.n5"))
-        with pytest.raises(DatasetError, match=r"cells\.n5"):
+        assert ds.mirrors["n5"].state == "removed"
+        with pytest.raises(DatasetError, match=r"n5 was removed; expected it at .*cells\.n5"):
             ds.open_mirror("n5")
+
+
+def test_removed_is_said_by_results_and_receipt(cells: Path) -> None:
+    record = (cells / RECORD).read_bytes()
+    for part in ("cells.n5", "cells.n5.view"):
+        shutil.rmtree(cells.with_name(part))
+    [found] = mirror_results(cells)
+    assert (found.state, found.text, found.ended, found.complete) == ("removed", "removed", True, False)
+    with acqstream.open(cells) as ds:
+        assert "n5: removed" in str(ds.receipt)
+    assert not wait_for_end(cells, patience_s=0).ok
+    assert (cells / RECORD).read_bytes() == record
+
+
+def test_a_mirror_of_an_earlier_run_of_that_name_is_none_of_this_one(cells: Path, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    new = make_run(tmp_path / "new" / "cells", dataset_id="b" * 32)
+    for part in ("cells.n5", "cells.n5.view"):
+        shutil.rmtree(new.with_name(part))
+        shutil.copytree(cells.with_name(part), new.with_name(part))
+    assert [one.state for one in mirror_results(new)] == ["removed"]
+    with acqstream.open(new) as ds:
+        assert ds.mirrors["n5"].state == "removed"
+        with pytest.raises(DatasetError, match="removed"):
+            ds.open_mirror("n5")
+        (new / RECORD).unlink()
+        with pytest.raises(DatasetError, match="of another dataset"):
+            ds.open_mirror("n5")
+    assert RunFiles(new.with_name("cells.n5")).is_only_copy
+    assert not RunFiles(cells.with_name("cells.n5")).is_only_copy
+
+
+def test_two_mirrors_of_one_name_are_both_found(cells: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    other = make_run(tmp_path / "elsewhere" / "cells")
+    record = json.loads((cells / RECORD).read_text())
+    for key in ("0123456789abcdef", "zz"):  # before and after the mirror beside the dataset
+        path = f"../elsewhere/{key}.n5"
+        shutil.copytree(other.with_name("cells.n5"), tmp_path / "elsewhere" / f"{key}.n5")
+        (cells / RECORD.replace("n5", key)).write_text(json.dumps({**record, "path": path}))
+    with acqstream.open(cells, follow_links=True) as ds:
+        assert {*ds.mirrors} == {"n5", "../elsewhere/0123456789abcdef.n5", "../elsewhere/zz.n5"}
+        assert ds.mirrors["n5"].path == "../cells.n5"
+        with ds.open_mirror("n5") as mirror:
+            assert mirror.path == cells.with_name("cells.n5")
+        with ds.open_mirror("../elsewhere/zz.n5") as mirror:
+            assert mirror.path.name == "zz.n5"
+    assert sorted(one.name for one in mirror_results(cells)) == sorted(ds.mirrors)
 
 
 def test_renamed_together_they_stay_together(cells: Path) -> None:

@@ -266,6 +266,42 @@ class LyingDisk(LocalDisk):
         return super().pwritev(fd, [b"\0" * len(first)], offset)
 
 
+class FillingDisk(LocalDisk):
+    """Takes so many new files, and has no space after that."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self.left = left
+
+    def open(self, path: str, *, create: bool, direct: bool = False) -> int:
+        self.left -= create
+        if create and self.left < 0:
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        return super().open(path, create=create, direct=direct)
+
+
+@pytest.mark.parametrize("act", [move, remove])
+def test_on_a_full_disk_a_run_goes_or_stays(
+    data: Path, tmp_path: Path, act: Callable[[Path, Path, LocalDisk], None]
+) -> None:
+    cells, target = make_run(data / "cells", settings=BDV), tmp_path / "archive" / "worms"
+    before, n_files, is_done = content(tmp_path), 0, False
+    while not is_done:
+        try:
+            act(cells, target, FillingDisk(n_files))
+        except StorageError as error:
+            assert "nothing was moved or removed, all is where it was" in str(error)  # noqa: PT017 - or no error
+            assert str(cells) in str(error)  # noqa: PT017
+            assert content(tmp_path) == before
+            assert interrupted_in(data) == interrupted_in(tmp_path / "archive") == []
+            n_files += 1
+        else:
+            is_done = True
+    assert n_files >= (4 if act is move else 1)
+    assert [one.name for one in data.iterdir() if one.name.startswith("cells")] == []
+    assert [one.state for one in mirror_results(target)] == (["complete"] if act is move else [])
+
+
 def test_a_copy_that_differs_is_no_copy(cells: Path, tmp_path: Path) -> None:
     with pytest.raises(CorruptDataset, match="the copy differs"):
         copy_run(cells, tmp_path / "archive" / "cells", disk=LyingDisk())

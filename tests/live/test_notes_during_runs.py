@@ -209,7 +209,8 @@ def full(self, entries):
 AppendFile.append = full
 """
     with DaemonProcess(tmp_path / "data", prelude=prelude) as daemon:
-        with acqstream.create("full", endpoint=daemon.endpoint) as run:
+        refused = pytest.raises(AcquisitionRefused, match="'refused' was not confirmed")
+        with refused, acqstream.create("full", endpoint=daemon.endpoint) as run:
             run.note("stored")
             run.note("refused")
             run.put(IMAGE, time=0)

@@ -94,7 +94,7 @@ def memory_of(size_bytes: int = 4 * MIB) -> memoryview:
 
 
 def spec_of(name: str = "cells", **more: Any) -> AcquisitionSpec:
-    return AcquisitionSpec(dataset_id=uuid.UUID(int=7).hex, name=name, **more)
+    return AcquisitionSpec(**{"dataset_id": uuid.UUID(int=7).hex, "name": name, **more})
 
 
 def start_log(folder: Path, *, memory_bytes: int = 4 * MIB, disk: Any = None, limit: int = 2**32, **spec: Any) -> Log:

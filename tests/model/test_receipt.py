@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from acqstream.errors import DatasetError
+from acqstream.model import receipt as receipt_module
 from acqstream.model.receipt import CTRL_C, MissingFrames, Receipt, Stall
 from acqstream.model.view_spec import MirrorResult
+from tests.waiting import HANG_S
 
 WHOLE = Receipt(dataset_id="1", path="/data/cells", status="completed", sent=300, stored=300, payload_bytes=10**9)
 SKIPS = (MissingFrames(7, 2, "camera lost it"),)
@@ -89,3 +93,26 @@ def test_a_receipt_of_another_machine_is_shown_as_text() -> None:
     assert "<script>" not in shown
     assert "<b>" not in shown
     assert "no picture: " in shown
+
+
+@pytest.mark.parametrize("how", ["stalls", "fails", "gone"])
+@pytest.mark.parametrize("path", ["/data/cells", "http://scope:5280/data/cells/"])
+def test_a_receipt_is_shown_whatever_its_dataset_does(path: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, release = [], threading.Event()
+
+    def open_dataset(place: str) -> None:
+        opened.append(place)
+        if how == "stalls":
+            release.wait(HANG_S)
+        raise {"fails": RecursionError("deep"), "gone": DatasetError("nothing there")}.get(how, OSError("late"))
+
+    monkeypatch.setattr(receipt_module, "ANSWER_S", 0.05)
+    monkeypatch.setattr("acqstream.open", open_dataset, raising=False)
+    mirrors = {"n5": "under way: 5 of 300 frames"}
+    receipt = replace(WHOLE, path=path, mirrors=mirrors, root_sha256="4f1c", stalls=(Stall("pwritev", "a", "", 3.0),))
+    lines = str(receipt).splitlines()
+    assert len(lines) <= 10
+    assert "n5: under way: 5 of 300 frames, when this was written" in lines
+    assert "no picture: " in receipt._repr_html_()
+    release.set()
+    assert not (path.startswith("http") and opened), "no request leaves the machine to print"

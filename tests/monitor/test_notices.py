@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from acqstream.model.receipt import CTRL_C, Receipt
+from acqstream.model.run_summary import run_summary
 from acqstream.monitor.daemon_watch import DaemonView
 from acqstream.monitor.notifier import Notice, NoticeFinder, NoticeKind
+from acqstream.web.page.page_texts import daemon_trouble
 from tests.monitor.views_of_daemons import daemon_status, missing, paused, receipt_of, run_status, view_of
 
 
@@ -27,7 +29,8 @@ def test_a_pause_is_reported_once_and_again_after_it_ended(finder: NoticeFinder)
     assert finder.find(view_of(run)) == []
     (notice,) = finder.find(view_of(paused(run)))
     assert (notice.kind, notice.acquisition, notice.path) == (NoticeKind.PAUSED, "cells", "/data/cells")
-    assert notice.text.startswith("scope-3: cells is paused: 0.4 GB left")
+    assert notice.text == f"scope-3: cells: {run_summary(paused(run)).alarm.sentence}"
+    assert "PAUSED: disk full: 0.4 GB left" in notice.text
     assert finder.find(view_of(paused(run))) == []
     assert finder.find(view_of(run)) == []
     assert kinds(finder.find(view_of(paused(run)))) == ["paused"]
@@ -35,8 +38,9 @@ def test_a_pause_is_reported_once_and_again_after_it_ended(finder: NoticeFinder)
 
 def test_silence_is_reported_after_its_time(finder: NoticeFinder) -> None:
     assert finder.find(view_of(run_status(seconds_since_frame=59.9))) == []
+    words = "no frame for 1 min 1 s: look at the camera and at the program that sends its frames"  # as on the page
     (notice,) = finder.find(view_of(run_status(seconds_since_frame=61.0, state="ORPHANED")))
-    assert (notice.kind, notice.text) == (NoticeKind.NO_FRAMES, "scope-3: cells has had no frame for 1 min 1 s")
+    assert (notice.kind, notice.text) == (NoticeKind.NO_FRAMES, f"scope-3: cells: {words}")
     assert finder.find(view_of(run_status(seconds_since_frame=62.0))) == []
     assert finder.find(view_of(run_status(seconds_since_frame=0.1))) == []
     assert kinds(finder.find(view_of(run_status(seconds_since_frame=60.0)))) == ["no_frames"]
@@ -54,9 +58,11 @@ def test_silence_can_be_left_out() -> None:
 
 def test_a_low_disk_is_reported_once(finder: NoticeFinder) -> None:
     run = run_status(seconds_left=540.0)
-    (notice,) = finder.find(view_of(run, space="low", free_bytes=4_200_000_000))
+    low = view_of(run, space="low", free_bytes=4_200_000_000)
+    (notice,) = finder.find(low)
     assert notice.kind is NoticeKind.DISK_LOW
-    assert notice.text == "scope-3: disk space is low: 4.2 GB left for /data; it lasts for 9 min 0 s"
+    words = "disk space is low: 4.2 GB left for 9 min 0 s: free space on the disk of /data"
+    assert notice.text == f"scope-3: {words}" == f"scope-3: {next(daemon_trouble(low)).sentence}"
     assert notice.acquisition == ""
     assert finder.find(view_of(run, space="full")) == []
     assert finder.find(view_of(run, space="enough")) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,28 +38,6 @@ def number_of(pixels: list[int], width: int) -> int:
     return sum(int(one > 128) << bit for bit, one in enumerate(middle.ravel()))
 
 
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
-    with DaemonProcess(tmp_path / "data") as daemon:
-        yield daemon
-
-
-@pytest.fixture
-def site(daemon: DaemonProcess) -> Iterator[Site]:
-    with web_process(daemon.data, "--endpoint", daemon.endpoint) as site:
-        yield site
-
-
-@pytest.fixture
-def page(site: Site, tmp_path: Path) -> Iterator[BrowserPage]:
-    with BrowserPage(tmp_path) as page:
-        page.open(f"{site.url}/")
-        yield page
-    assert all(url.startswith((f"{site.url}/", "about:", "chrome:", "data:")) for url in page.requests), page.requests
-    missing = [one for one in page.errors if "404" not in one]  # of a thumbnail before the first frame
-    assert missing == []
-
-
 def shown_number(page: BrowserPage) -> int | None:
     """The number that the live picture spells; None before the first picture."""
     found: Any = page.value(
@@ -75,7 +52,7 @@ def is_shown(page: BrowserPage, number: int) -> bool:
     return shown_number(page) == number
 
 
-def test_numbers_and_picture_follow_a_run(daemon: DaemonProcess, site: Site, page: BrowserPage) -> None:
+def test_numbers_and_picture_follow_a_run(daemon: DaemonProcess, daemon_site: Site, page: BrowserPage) -> None:
     until(lambda: "No acquisition is running" in page.text("#idle"), "the page says that nothing runs")
     with acqstream.create("cells", endpoint=daemon.endpoint) as run:
         for number in (1, 2, 3):
@@ -249,7 +226,7 @@ def test_contrast_is_held(daemon: DaemonProcess, page: BrowserPage) -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 800)])
 def test_nothing_is_wider_than_the_screen(
-    daemon: DaemonProcess, site: Site, page: BrowserPage, width: int, height: int
+    daemon: DaemonProcess, daemon_site: Site, page: BrowserPage, width: int, height: int
 ) -> None:
     page.resize(width, height)
     name = "a_very_long_name_of_a_dataset_without_any_space_" * 2
@@ -266,11 +243,11 @@ def test_nothing_is_wider_than_the_screen(
         assert size >= 24  # read from two metres
 
 
-def test_the_server_that_ends_is_noticed(daemon: DaemonProcess, site: Site, page: BrowserPage) -> None:
+def test_the_server_that_ends_is_noticed(daemon: DaemonProcess, daemon_site: Site, page: BrowserPage) -> None:
     until(lambda: page.text("#connection") == "live", "the page follows")
-    assert site.process is not None
-    site.process.terminate()
-    site.process.wait()
+    assert daemon_site.process is not None
+    daemon_site.process.terminate()
+    daemon_site.process.wait()
     until(lambda: page.value("document.title").startswith("⚠ no answer"), "the title says that numbers are old")
     page.open("about:blank")  # it asks no more
     page.errors.clear()  # refused connections
@@ -282,7 +259,9 @@ def is_grey(page: BrowserPage) -> bool:
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_a_daemon_that_does_not_answer(daemon: DaemonProcess, site: Site, page: BrowserPage, is_killed: bool) -> None:
+def test_a_daemon_that_does_not_answer(
+    daemon: DaemonProcess, daemon_site: Site, page: BrowserPage, is_killed: bool
+) -> None:
     """Stopped or gone: the page says so and for how long, and all is well when it answers again."""
     run = acqstream.create("cells", endpoint=daemon.endpoint, expect=5000)
     run.put(frame_of_squares(7), time=0)
@@ -314,14 +293,14 @@ def test_a_daemon_that_does_not_answer(daemon: DaemonProcess, site: Site, page: 
     assert log.count("no word from the daemon: ") == log.count("the daemon answers again after") == 1, log
 
 
-def test_a_hidden_tab_needs_no_connection(daemon: DaemonProcess, site: Site, page: BrowserPage) -> None:
+def test_a_hidden_tab_needs_no_connection(daemon: DaemonProcess, daemon_site: Site, page: BrowserPage) -> None:
     until(lambda: page.text("#connection") == "live", "the page follows")
     page.value(
         "Object.defineProperty(document, 'hidden', { value: true, configurable: true });"
         "document.dispatchEvent(new Event('visibilitychange'))"
     )
     with acqstream.create("cells", endpoint=daemon.endpoint):
-        until(lambda: site.ask("/api/status").body.count(b'"cells"') > 0, "the server shows the run")
+        until(lambda: daemon_site.ask("/api/status").body.count(b'"cells"') > 0, "the server shows the run")
         assert "cells" not in page.text("#runs")
         page.value("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
         until(lambda: "cells" in page.text("#runs"), "the page shows it, once it is seen")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,27 +21,6 @@ from tests.web.test_page_in_browser import frame_of_squares, shown_number
 from tests.web.web_process import Site, web_process, web_thread
 
 pytestmark = [needs_browser, pytest.mark.oracle]
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
-    with DaemonProcess(tmp_path / "data") as daemon:
-        yield daemon
-
-
-@pytest.fixture
-def site(daemon: DaemonProcess) -> Iterator[Site]:
-    with web_process(daemon.data, "--endpoint", daemon.endpoint) as site:
-        yield site
-
-
-@pytest.fixture
-def page(site: Site, tmp_path: Path) -> Iterator[BrowserPage]:
-    with BrowserPage(tmp_path) as page:
-        page.open(f"{site.url}/")
-        yield page
-    assert all(url.startswith((f"{site.url}/", "about:", "chrome:", "data:")) for url in page.requests), page.requests
-    assert [one for one in page.errors if "404" not in one] == []
 
 
 def strip_names(page: BrowserPage) -> list[str]:
@@ -259,13 +237,13 @@ def test_nothing_moves_or_blinks(page: BrowserPage) -> None:
     assert "prefers-reduced-motion" in sheets
 
 
-def test_night_without_a_place_to_remember_it(site: Site, tmp_path: Path) -> None:
+def test_night_without_a_place_to_remember_it(daemon_site: Site, tmp_path: Path) -> None:
     """A browser may deny storage: the choice holds for the visit."""
     (tmp_path / "denied").mkdir()
     with BrowserPage(tmp_path / "denied") as page:
         denied = "Object.defineProperty(window, 'localStorage', { get() { throw new Error('denied'); } })"
         page.command("Page.addScriptToEvaluateOnNewDocument", source=denied)
-        page.open(f"{site.url}/")
+        page.open(f"{daemon_site.url}/")
         page.press("d")
         assert page.value("document.documentElement.dataset.theme") == "night"
         assert page.value("document.getElementById('theme').getAttribute('aria-pressed')") == "true"

@@ -113,6 +113,14 @@ def test_one_to_one_shows_single_pixels(page: BrowserPage) -> None:
     assert page.value("document.getElementById('stage').dataset.is") == "fit"
 
 
+def test_on_a_large_screen_the_true_ratio_is_said(page: BrowserPage) -> None:
+    page.resize(3600, 2000)
+    page.press("x")
+    until(lambda: zoom(page) == "100 % · 1:2", "more than 2048 pixels are seen, so every second one is shown")
+    page.resize(1280, 800)
+    until(lambda: zoom(page) == "100 %", "single pixels are shown")
+
+
 def test_the_wheel_keeps_the_pixel_under_the_pointer(page: BrowserPage) -> None:
     before, place = zoom(page), stored_at(page, *MIDDLE)
     for _ in range(6):

@@ -23,12 +23,12 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from acqstream.errors import CorruptDataset, FileMissing, StorageError, UnknownFormat
-from acqstream.formats.ndtiff.completion import STATE_NAME
+from acqstream.formats.ndtiff.completion import STATE_NAME, dataset_id
 from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.formats.ndtiff.layout import DISPLAY_SETTINGS_NAME
 from acqstream.formats.ndtiff.stack_header import INDEX_MAP_MAGIC, NDTIFF_MAGIC, decode_text
@@ -56,6 +56,7 @@ MAX_RECORD_BYTES = 2**16
 _MAX_KEY_CHARACTERS = 100
 NOTES_NAME = "acqstream.notes.jsonl"
 VIEW_SUFFIX = ".view"  # of the folder beside a mirror
+_CHECKPOINT = "view.json"
 _ZARR_DOCUMENTS = ("zarr.json", ".zarray", ".zgroup", ".zattrs")
 _SERVER_DOCUMENTS = (".domain.json", ".dataset.json")  # of HSDS
 _DOCUMENTS = frozenset(  # of containers, but those of ours, which begin with "acqstream"
@@ -325,7 +326,9 @@ def record_path(dataset: Path, key: str) -> Path:
 def read_records(dataset: Path) -> dict[str, MirrorResult]:
     """All records in a dataset's folder by key, the first MAX_RECORDS by name; none for a dataset on a web server.
 
-    A damaged one reads as "unfinished" with the damage as reason. Raises StorageError if the folder cannot be listed.
+    A damaged one reads as "unfinished" with the damage as reason. A mirror that had ended, and whose folder is gone or
+    is one of another dataset now, reads as "removed". Of two with one name, the one that lies beside the dataset under
+    it keeps it, and the other one has its path as its name. Raises StorageError if the folder cannot be listed.
     """
     if is_remote(dataset):
         return {}
@@ -335,7 +338,42 @@ def read_records(dataset: Path) -> dict[str, MirrorResult]:
         raise StorageError.wrap(error, str(dataset), "list") from error
     names = [name for name in names if name.endswith(RECORD_SUFFIX)]
     keys = [name.removeprefix(RECORD_PREFIX).removesuffix(RECORD_SUFFIX) for name in names[:MAX_RECORDS]]
-    return {key: found for key in keys if (found := read_record(dataset, key)) is not None}
+    place, own_id = Path(os.path.realpath(dataset)), dataset_id(dataset) if keys else ""
+    records = {key: found for key in keys if (found := read_record(dataset, key)) is not None}
+    owners: dict[str, str] = {}
+    for key in sorted(records, key=lambda key: (records[key].name != key, key)):
+        owners.setdefault(records[key].name, key)
+    return {
+        key: replace(
+            found,
+            name=found.name if owners[found.name] == key else found.path or key,
+            state="removed" if _is_removed(recorded_folder(place, key, found), own_id, found) else found.state,
+        )
+        for key, found in records.items()
+    }
+
+
+def _is_removed(folder: Path, own_id: str, recorded: MirrorResult) -> bool:
+    """True if a mirror ended with frames, and its folder is gone or not its own; of a failed one, with its notes."""
+    if not recorded.frames or recorded.state not in ("complete", "interrupted", "failed"):
+        return recorded.state == "removed"
+    if os.path.lexists(folder):
+        return not is_mirror_of(folder, own_id)
+    return not (recorded.state == "failed" and os.path.lexists(f"{folder}{VIEW_SUFFIX}"))
+
+
+def is_mirror_of(mirror: Path, own_id: str) -> bool:
+    """False if the notes beside a mirror name another dataset than that with this id; "": of another writer."""
+    return not own_id or id_of_notes(mirror.with_name(f"{mirror.name}{VIEW_SUFFIX}")) in ("", own_id)
+
+
+def id_of_notes(folder: Path) -> str:
+    """The id of the dataset that a folder of notes is of; "" if it has none."""
+    try:
+        found = read_json_object(folder / _CHECKPOINT, is_ours=True).get("dataset_id") if folder.is_dir() else ""
+    except (FileMissing, CorruptDataset):
+        return ""
+    return found if isinstance(found, str) else ""
 
 
 def recorded_folder(dataset: Path, key: str, result: MirrorResult) -> Path:

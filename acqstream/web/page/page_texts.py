@@ -12,9 +12,9 @@ from typing import Any
 
 from acqstream.model.daemon_note import STARTING
 from acqstream.model.receipt import Receipt
-from acqstream.model.run_summary import BAD, WARN, Alarm, is_silent, run_summary
+from acqstream.model.run_summary import BAD, WARN, Alarm, is_silent, run_summary, space_alarm
 from acqstream.model.state import AcquisitionState
-from acqstream.model.status import AcquisitionStatus, DaemonStatus, SpaceLevel, ViewStatus
+from acqstream.model.status import AcquisitionStatus, DaemonStatus, ViewStatus
 from acqstream.model.units import count_text, duration_text, numbers_text, shell_word, size_text
 from acqstream.monitor.daemon_watch import DaemonView, EndedRun
 
@@ -57,11 +57,9 @@ def daemon_trouble(view: DaemonView) -> Iterator[Alarm]:
     """What is wrong with the daemon as a whole, where no alarm of a run says it."""
     if view.status is None:
         return
-    left, action = size_text(view.status.free_bytes or 0), f"free space on the disk of {view.status.data}"
-    if view.status.space == SpaceLevel.LOW and not any(one.short_bytes for one in view.running):
-        yield Alarm(WARN, f"disk space is low: {left} left", action)
-    elif view.status.space == SpaceLevel.FULL and not any(one.paused for one in view.running):
-        yield Alarm(BAD, f"the disk is full: {left} left", action)
+    alarm = space_alarm(view.status)
+    if alarm.level and not any(one.paused if alarm.level == BAD else one.short_bytes for one in view.running):
+        yield alarm
 
 
 def name_below(data: str, path: str, name: str) -> str:

@@ -96,7 +96,8 @@ export class PictureView {
     this.canvas.style.transform = `translate(${left - stage.left}px, ${top - stage.top}px) scale(${scale * steps[1]}, ${scale * steps[0]})`;
     this.canvas.dataset.is = scale * steps[0] > 1 ? "large" : "small";
     this.stage.dataset.is = this.scale ? "zoomed" : "fit";
-    setText($("zoom-text"), `${Math.round(100 * scale * devicePixelRatio).toLocaleString()} %`);
+    const step = this.scale * devicePixelRatio > 0.99 && steps[0] > 1 ? ` · 1:${steps[0]}` : ""; // more than a part may have
+    setText($("zoom-text"), `${Math.round(100 * scale * devicePixelRatio).toLocaleString()} %${step}`);
     $("zoom-fit").setAttribute("aria-pressed", !this.scale);
     this.showBar(scale);
     this.onChange();
