@@ -285,6 +285,9 @@ def check(store: WritableStore, index: ShardIndex, visible: bool, states: Sequen
     if visible and found:
         assert read_foreign(store, index) == found  # opening it mends it
     shard.store([(0, [b"more"])])
+    shard.sync()
+    if visible:  # not only at the end: others follow a growing array
+        assert read_foreign(store, index) == {**found, 0: b"more"}
     shard.finish()
     assert read_foreign(store, index) == {**found, 0: b"more"}
     assert list(store.keys()) == [KEY]

@@ -154,6 +154,7 @@ class ShardFile:
         else:
             self._make_next()
             self._generation += 1
+            self._is_begun = self._is_changed = True  # if `_show` fails, the next `sync` goes on with this object
             if self._visible:
                 self._show()
         self._is_begun = True
@@ -199,6 +200,10 @@ class ShardFile:
         with self._lock:
             self._check()
             if not self._is_changed or not self._is_begun:
+                return
+            if self._visible and self._generation:  # a process ended in `_show`, or the disk was full
+                self._show()
+                self._is_changed = False
                 return
             extents, generation = self._extents.copy(), self._generation
             self._is_changed = False
