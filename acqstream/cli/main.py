@@ -140,11 +140,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a channel named µ must not end a verb in a plain console
-    arguments = sys.argv[1:] if arguments is None else arguments
+    first = (sys.argv[1:] if arguments is None else arguments)[:1]
     try:
-        command_line([arguments[0]] if arguments and arguments[0] in _VERBS else _VERBS)(
-            arguments, prog_name="acqstream"
-        )
+        # Given none, it takes the process's own, where Windows leaves `*` and `~` to it.
+        command_line(first if first and first[0] in _VERBS else _VERBS)(arguments, prog_name="acqstream")
     except (AcqStreamError, OSError) as error:
         print(error_line(error), file=sys.stderr)
         sys.exit(exit_code_of(error))

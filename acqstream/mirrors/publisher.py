@@ -164,7 +164,7 @@ class Publisher:
             self._store_in(key, level, list(group))
 
     def _store_in(self, key: str, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None:
-        """WritableStore chunks in one object, and note their checksums."""
+        """Store chunks in one object, and note their checksums."""
         layout = self._layout
         stored: list[tuple[Position, int, Encoded]] = []  # chunk, offset in the object, bytes
         if self._shards is not None:

@@ -153,8 +153,7 @@ class ChunkBoxes:
     """Reads boxes of a stored array; the chunks read last stay in memory, up to `max_bytes`. Used by one thread."""
 
     def __init__(self, array: ChunkReader, max_bytes: int) -> None:
-        self._array = array
-        self._most = max(1, max_bytes // max(1, array.spec.chunk_bytes))
+        self._array, self._max_bytes, self._kept_bytes = array, max_bytes, 0
         self._kept: OrderedDict[Position, NDArray[Any] | None] = OrderedDict()
 
     def read(self, box: Sequence[range]) -> NDArray[Any] | None:
@@ -185,8 +184,10 @@ class ChunkBoxes:
 
     def _chunk(self, position: Position) -> NDArray[Any] | None:
         if position not in self._kept:
-            while len(self._kept) >= self._most:
-                self._kept.popitem(last=False)
-            self._kept[position] = self._array.read_chunk(position)
+            chunk = self._kept[position] = self._array.read_chunk(position)
+            self._kept_bytes += 0 if chunk is None else chunk.nbytes
+            while self._kept_bytes > self._max_bytes and len(self._kept) > 1:
+                _, dropped = self._kept.popitem(last=False)
+                self._kept_bytes -= 0 if dropped is None else dropped.nbytes
         self._kept.move_to_end(position)
         return self._kept[position]

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from acqstream.cli.main import main
 from acqstream.cli.output import ExitCode, error_line, exit_code_of
 from acqstream.errors import (
     AcqStreamError,
@@ -104,3 +105,14 @@ def test_light_verbs_load_little(arguments: list[str], heavy: tuple[str, ...]) -
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
+
+
+def test_the_process_s_own_arguments_are_left_to_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Windows it expands `*` and `~` only in those that it has taken itself."""
+    taken: list[object] = []
+    monkeypatch.setattr("sys.argv", ["acqstream", "info", "~/cells*"])
+    monkeypatch.setattr(
+        "acqstream.cli.main.command_line", lambda verbs: lambda arguments, **_: taken.append((list(verbs), arguments))
+    )
+    main()
+    assert taken == [(["info"], None)]

@@ -266,3 +266,35 @@ def test_no_shape_names_data_that_will_come(tmp_path: Path, compression: str, me
     image_of = target / ("2" if members else "")
     assert "multiscales" in json.loads((image_of / "zarr.json").read_text())["attributes"]["ome"]
     assert compare_copy(made, chunk_format("n5"), found, target, lambda _done, _total: None)[1] == 0
+
+
+def test_chunks_that_fit_in_memory_are_decoded_once(frames: Path) -> None:
+    made = mirror(frames, "n5", None, "--blocks", "1,30,30")  # the picture's last row and column of chunks are thin
+    (reader, *_) = formats_of(made, "n5")[0].open(data_path_of(made))
+    spec = array_copy.array_of_copy(reader.spec)
+    decoded: list[Any] = []
+    read = reader.read_chunk
+
+    def counted(position: Any) -> Any:
+        decoded.append(position)
+        return read(position)
+
+    reader.read_chunk = counted  # type: ignore[method-assign]
+    planes = ArrayPlanes(reader, spec, int(np.prod(spec.shape)) * spec.dtype.itemsize)
+    outer = [size for name, size in zip(spec.axes, spec.shape, strict=True) if name not in ("y", "x", "c")]
+    for place in [*np.ndindex(*outer)] * 2:
+        planes.read(place)
+    assert len(decoded) == len(set(decoded))
+
+
+def test_damaged_parts_of_a_note_that_only_describe_are_left_out(frames: Path) -> None:
+    made = mirror(frames, "n5")
+    document = made / "attributes.json"
+    note = json.loads(document.read_text())
+    with acqstream.open(made) as ds:
+        axes = ds.levels[0].axes
+    for name, damaged in (("labels", None), ("labels", {"time": [1]}), ("attributes", [1])):
+        changed = {**note, "acqstream": {**note["acqstream"], name: damaged}}
+        document.write_text(json.dumps(changed))
+        with acqstream.open(made) as ds:
+            assert ds.levels[0].axes == axes, name

@@ -337,7 +337,13 @@ def parse_notes(attributes: Mapping[str, Any] | None) -> Notes | None:
     given = (attributes or {}).get(KEY)
     if not isinstance(given, dict) or given.get("layout") not in get_args(Layout):
         return None
-    fields = Fields(given, error=CorruptDataset, max_integer=_MAX_EXTENT)
+    labels, user = given.get("labels"), given.get("attributes")  # these only describe: what is damaged is left out
+    texts = labels.items() if isinstance(labels, dict) else ()
+    described = {
+        "labels": {name: own for name, own in texts if isinstance(own, list) and all(isinstance(a, str) for a in own)},
+        "attributes": user if isinstance(user, dict) else {},
+    }
+    fields = Fields({**given, **described}, error=CorruptDataset, max_integer=_MAX_EXTENT)
     try:
         axes = fields.texts("axes")
         full = read_level(fields, read_array(fields, axes, np.dtype(np.uint8)))

@@ -60,6 +60,8 @@ def piece_memory(count: int = _PIECES_AHEAD + 2) -> BlockMemory:
 def empty_frames(shape: tuple[int, ...], dtype: np.dtype[Any], first_byte: int) -> NDArray[Any]:
     """As `numpy.empty`; lies to blocks of memory as frames from this byte of a file to its blocks: to be read there."""
     length = math.prod(shape) * dtype.itemsize
+    if first_byte % dtype.itemsize:
+        return np.empty(shape, dtype)
     octets = np.empty(length + BLOCK_BYTES, np.uint8)
     start = (first_byte - octets.ctypes.data) % BLOCK_BYTES
     return octets[start : start + length].view(dtype).reshape(shape)

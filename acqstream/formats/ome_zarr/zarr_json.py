@@ -215,7 +215,7 @@ def _fill_item(value: object, dtype: np.dtype[np.generic], parse_text: ParseText
         return parse_text(value, dtype)
     if dtype.kind == "b" and isinstance(value, bool):
         return dtype.type(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or (dtype.kind in "iu" and value != int(value)):
+    if isinstance(value, bool) or not isinstance(value, int | float) or (dtype.kind in "biu" and value != int(value)):
         raise TypeError(f"{value!r:.60} is not an item of {dtype}")
     return np.array(int(value) if dtype.kind in "iu" else value, dtype)[()]
 
