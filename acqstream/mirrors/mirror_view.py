@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from acqstream.arrays.array_plan import ArrayPlan
-from acqstream.errors import CannotResume, ConfigError, CorruptDataset
+from acqstream.errors import CannotResume, ConfigError, CorruptDataset, DatasetExists
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.mirrors.assembly import SavedMirror, SavedTasks, layers_of_slabs
 from acqstream.mirrors.mirror_container import ContainerView
@@ -77,7 +77,7 @@ class MirrorView(ContainerView[MirrorWriter]):
         self._options = options_of(self._format, self._settings)
         try:
             mirror = self._begin(plan, self._plan_again(plan, layers_of_slabs(state)), cursor)
-        except CorruptDataset as error:
+        except (CorruptDataset, DatasetExists) as error:  # changed, or cut otherwise by an earlier version
             raise CannotResume(f"its files were changed: {error}") from error
         saved = SavedMirror.parse(state, len(mirror.levels))
         for row in range(cursor):

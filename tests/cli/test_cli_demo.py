@@ -71,8 +71,11 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(
 def test_an_interrupt_ends_run_and_daemon_in_order(tmp_path: Path) -> None:
     folder = tmp_path / "acqstream-demo"
     index = folder / "cells" / "NDTiff.index"
-    command = [sys.executable, "-m", "acqstream", "demo", "--dir", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    slow = "from acqstream.bench import demonstration; demonstration._FRAMES_PER_S = 5.0"  # an interrupt comes in time
+    code = f"{slow}; from acqstream.cli.main import main; main(['demo', '--dir', {str(tmp_path)!r}])"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         until(lambda: index.exists() and index.stat().st_size > 0, "frames are published")
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=TIMEOUT_S)

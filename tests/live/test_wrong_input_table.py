@@ -107,7 +107,7 @@ TABLE = {
     "name ..": Row("bad_name", "begins with", opened("..")),
     "name with a slash": Row("bad_name", "it is empty", opened("a//b")),
     "name with a backslash": Row("bad_name", "is not a letter", opened("a\\b")),
-    "name from the root": Row("bad_name", "is not a letter", opened("/etc/passwd")),
+    "name from the root": Row("bad_name", "it is empty", opened("/etc/passwd")),
     "name empty": Row("bad_name", "empty", opened("")),
     "name of 300 characters": Row("bad_name", "100 characters", opened("x" * 300)),
     "name of a device": Row("bad_name", "for a device", opened("COM1.tif")),

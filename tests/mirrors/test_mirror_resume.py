@@ -14,7 +14,6 @@ import pytest
 from acqstream.errors import DatasetError, StorageError
 from acqstream.formats.registry import chunk_format
 from acqstream.formats.wkw import layout
-from acqstream.formats.wkw.header import HEADER_BYTES
 from acqstream.log.log import Log
 from acqstream.log.state_file import read_state
 from acqstream.mirrors.assembly import Assembly, SavedMirror
@@ -237,7 +236,7 @@ def test_a_view_is_not_put_behind_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [0, 2])
-def test_raw_cubes_of_an_earlier_version_are_continued(
+def test_raw_cubes_of_an_earlier_version_are_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
     """It made cubes of 512 whatever the volume."""
@@ -253,11 +252,10 @@ def test_raw_cubes_of_an_earlier_version_are_continued(
             run.close()
         for frame in FRAMES[10:]:
             log.append(frame.header, frame.image)
-    first = {path: path.stat().st_ino for path in container.rglob("x*.wkw")}
     with ExitStack() as stack:
         tasks = {"runner": stack.enter_context(TaskRunner(lambda: ProcessPool(width), 1))} if width else {}
         again = finish(run_of(dataset, settings, "wkw", **tasks))
-    assert (again.reason, again.progress().state) == ("", ViewState.COMPLETE)
-    assert {path: path.stat().st_ino for path in container.rglob("x*.wkw")}.items() >= first.items()
-    assert {path.stat().st_size for path in container.rglob("x*.wkw")} == {512**3 * 2 + HEADER_BYTES}
+    assert again.progress().state == ViewState.COMPLETE
+    assert "cubes of 512" in again.reason
+    assert max(path.stat().st_size for path in container.rglob("x*.wkw")) < 512**3
     assert compare(dataset, again.folder, len(FRAMES)).text == "all equal"

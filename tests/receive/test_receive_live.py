@@ -233,7 +233,7 @@ def test_the_numpy_recipe_is_recorded_and_says_what_it_cannot(daemon, pool):
 
 
 def test_an_error_of_the_daemon_ends_the_recording(daemon, pool):
-    refused = Recording(daemon, pool, name="not/a name")
+    refused = Recording(daemon, pool, name="not//a name")
     with refused as sender:
         sender.area_detector(image_of(0), 0)
     with pytest.raises(AcquisitionRefused):
