@@ -29,7 +29,7 @@ def wait(
 
     Levels of tiles count as mirrors. Looks at files only: no daemon is asked, and none has to run. Ends with 0 if all
     are complete, with 3 if frames are missing or a mirror is not complete, with 124 when the time is over, with 69 if
-    something is unfinished and no process continues it.
+    something is unfinished and no process continues it. A mirror that was removed after its end does not count.
     """
     from acqstream.mirrors.run_end import wait_for_end
 

@@ -153,9 +153,8 @@ class NoteQueue:
 
     def __init__(self) -> None:
         self.is_supported = False
-        self.sent_at = self.retry_at = self._end_at = math.inf
-        self.busy_text = ""
         self._notes: deque[tuple[str, RunNote]] = deque()
+        self.rewind()
 
     def __len__(self) -> int:
         return len(self._notes)
@@ -183,6 +182,11 @@ class NoteQueue:
             return None
         self.sent_at, self.busy_text = math.inf, ""
         return self._notes.popleft()[1]
+
+    def rewind(self) -> None:
+        """Begin all waits anew: nothing was sent to the present daemon."""
+        self.sent_at = self.retry_at = self._end_at = math.inf
+        self.busy_text = ""
 
     def overdue(self, now: float, *, is_last: bool) -> str:
         """The id of the first note, if it had no answer for NOTE_ANSWER_S; else empty. now: math.inf at the end.
@@ -279,7 +283,7 @@ class PatchQueue:
     def rewind(self, next_frame: int) -> None:
         """Send all again; the summary only if the daemon has no frame."""
         self.unsent = [kind for kind in self._headers if kind != "summary" or next_frame == 0]
-        self.notes.sent_at = math.inf
+        self.notes.rewind()
 
 
 class DaemonReport:

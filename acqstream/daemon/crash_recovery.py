@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -143,6 +143,7 @@ def unfinished_views(folders: Iterable[Path]) -> Iterator[tuple[Path, ViewSpec]]
         try:
             state = read_state(str(folder))
             specs = state.views
+            records = read_records(folder)
         except FileMissing:
             continue
         except (CorruptDataset, StorageError) as error:
@@ -152,18 +153,20 @@ def unfinished_views(folders: Iterable[Path]) -> Iterator[tuple[Path, ViewSpec]]
             logger.warning("cannot resume views of %s: invalid request: %s", folder, error)
             continue
         for spec in specs:
-            if _is_unfinished(folder, state, spec):
+            try:
+                is_unfinished = _is_unfinished(folder, state, spec, records)
+            except (ConfigError, OSError) as error:
+                logger.warning("cannot resume view %s of %s: %s", spec.name, folder, error)
+                continue
+            if is_unfinished:
                 logger.info("resuming view %s of %s", spec.name, folder)
                 yield folder, spec
 
 
-def _is_unfinished(folder: Path, state: DatasetState, spec: ViewSpec) -> bool:
-    try:
-        own_folder = folder_of(folder, spec)
-    except ConfigError as error:
-        logger.warning("cannot resume view %s of %s: %s", spec.name, folder, error)
-        return False
-    recorded = read_records(folder).get(record_key(folder, own_folder))
+def _is_unfinished(folder: Path, state: DatasetState, spec: ViewSpec, records: Mapping[str, MirrorResult]) -> bool:
+    """Return whether a requested view is to be made. Raises ConfigError, OSError."""
+    own_folder = folder_of(folder, spec)
+    recorded = records.get(record_key(folder, own_folder))
     if recorded is not None and _is_removed(folder, own_folder, recorded):
         return False
     if spec.is_pyramid and level_folders(folder) and not own_folder.exists():

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -127,7 +127,11 @@ def move_run(source: Path, target: Path, *, on_bytes: Progress = lambda _count: 
         known = fingerprint(source.parent, RunFiles(source).names)
         if _stage(target, "copying", source).exists() or not _is_copied(source, target, on_bytes):
             copy_run(source, target, on_bytes=on_bytes, disk=disk)
-        remove_run(source, known=known, disk=disk)
+        try:
+            remove_run(source, known=known, disk=disk)
+        except StorageError as error:
+            text = f"the copy at {target} is complete, the original could not be removed, repeat the command"
+            raise StorageError.wrap(error, str(source), text) from error
 
 
 def _rename(disk: Disk, source: Path, target: Path) -> bool:
@@ -151,12 +155,16 @@ def _rename(disk: Disk, source: Path, target: Path) -> bool:
                 if error.errno != errno.EXDEV:
                     raise
                 return False
-            _mark(disk, stage, source, target.name)
         try:
-            _settle(disk, stage, source, target)
-        except StorageError as error:
+            notes = list(_settled_notes(stage, source, target))
+            if not is_begun:
+                replace_file(disk, str(stage / _CHECKED), b"")
+            _settle(disk, stage, notes)
+        except (AcqStreamError, OSError) as error:
             if is_begun:  # parts of it may be at the target
                 text = "the run waits in a hidden folder, repeat the command"
+                if not isinstance(error, OSError):
+                    raise DatasetError(f"{text}: {error}") from error
                 raise StorageError.wrap(error, str(stage), text) from error
             _undo(disk, stage, source, target.name, error)
         _leave(disk, stage, target)
@@ -189,7 +197,7 @@ def copy_run(source: Path, target: Path, *, on_bytes: Progress = lambda _count: 
                 run.check_closed(source.parent, source.name)
                 if known != fingerprint(source.parent, run.names):
                     raise DatasetError(f"{source} was changed while it was copied; repeat the command")
-                _settle(disk, stage, source, target)
+                _settle(disk, stage, list(_settled_notes(stage, source, target)))
                 replace_file(disk, str(stage / _CHECKED), known.encode())
             except AcqStreamError:
                 with contextlib.suppress(AcqStreamError):  # the first error counts
@@ -300,11 +308,14 @@ def _mark(disk: Disk, stage: Path, run: Path, name: str) -> None:
         _undo(disk, stage, run, name, error)
 
 
-def _undo(disk: Disk, stage: Path, run: Path, name: str, error: StorageError) -> NoReturn:
+def _undo(disk: Disk, stage: Path, run: Path, name: str, error: Exception) -> NoReturn:
     with contextlib.suppress(FileNotFoundError):
         disk.unlink(str(stage / _CHECKED))
     _put_back(disk, stage, run, name)
-    raise StorageError.wrap(error, str(run), "nothing was moved or removed, all is where it was") from error
+    text = "all of the run is where it was"
+    if not isinstance(error, OSError):
+        raise DatasetError(f"{run}: {text}: {error}") from error
+    raise StorageError.wrap(error, str(run), text) from error
 
 
 def _put_back(disk: Disk, stage: Path, run: Path, name: str) -> None:
@@ -356,12 +367,9 @@ def _leave(disk: Disk, stage: Path, target: Path) -> None:
         raise StorageError.wrap(error, str(stage), text) from error
 
 
-def _settle(disk: Disk, stage: Path, source: Path, target: Path) -> None:
-    """Make the notes in the stage name the new place, all or, as on a full disk, none; again changes nothing."""
-    settled = [
-        (path, stage / f"{_SETTLED}{number}", content)
-        for number, (path, content) in enumerate(_settled_notes(stage, source, target))
-    ]
+def _settle(disk: Disk, stage: Path, notes: Iterable[tuple[Path, bytes]]) -> None:
+    """Replace the notes in the stage by `_settled_notes`, all or, as on a full disk, none; again changes nothing."""
+    settled = [(path, stage / f"{_SETTLED}{number}", content) for number, (path, content) in enumerate(notes)]
     for _, prepared, content in settled:
         replace_file(disk, str(prepared), content)
     try:

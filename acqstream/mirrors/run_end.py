@@ -184,8 +184,9 @@ class DatasetEnd:
 
     @property
     def ok(self) -> bool:
-        """All has ended, and nothing is missing."""
-        return self.outcome == "ended" and self.complete and all(mirror.complete for mirror in self.mirrors)
+        """All has ended, and nothing is missing; a mirror that was removed after its end does not count."""
+        is_good = all(mirror.complete or mirror.state == "removed" for mirror in self.mirrors)
+        return self.outcome == "ended" and self.complete and is_good
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as for JSON."""

@@ -31,6 +31,7 @@ _UNDER_WAY = "under way"
 ANSWER_S = 5.0  # for a dataset whose receipt is shown
 _ELSEWHERE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _T = TypeVar("_T")
+_WAITING: set[str] = set()  # paths of datasets that are asked
 _MIRRORS = 3  # in a printed receipt, whose lines are at most ten
 CTRL_C = "canceled by Ctrl-C"
 """The reason of runs that Ctrl-C ended. Their status is "error", as a canceled run cannot be resumed."""
@@ -210,7 +211,10 @@ def _recorded_results(path: str, dataset_id: str) -> tuple[MirrorResult, ...]:
 
 
 def _asked(path: str, ask: Callable[[Any], _T]) -> tuple[_T | None, str]:
-    """What the dataset at `path` says, or why not: it is elsewhere, cannot be read, or takes more than ANSWER_S."""
+    """What the dataset at `path` says, or why not: it is elsewhere, cannot be read, or takes more than ANSWER_S.
+
+    While one question waits for a disk that stalls, the same path gets no other one.
+    """
     answers: list[tuple[_T | None, str]] = []
 
     def answer() -> None:
@@ -219,11 +223,20 @@ def _asked(path: str, ask: Callable[[Any], _T]) -> tuple[_T | None, str]:
                 answers.append((ask(dataset), ""))
         except Exception as error:  # noqa: BLE001 - a receipt is shown in any case
             answers.append((None, str(error)))
+        finally:
+            _WAITING.discard(path)
 
     if _ELSEWHERE.match(path):
         return None, f"{path} is on another machine"
+    if path in _WAITING:
+        return None, f"{path} has not answered yet"
     thread = threading.Thread(target=answer, name="receipt", daemon=True)  # a disk may stall for ever
-    thread.start()
+    _WAITING.add(path)
+    try:
+        thread.start()
+    except RuntimeError as error:  # Python is ending, or the system has no further thread
+        _WAITING.discard(path)
+        return None, f"{path} cannot be read now: {error}"
     thread.join(ANSWER_S)
     return answers[0] if answers else (None, f"{path} has not answered within {ANSWER_S:g} s")
 

@@ -150,10 +150,14 @@ class MirrorResult:
 
     @staticmethod
     def of(fields: Fields) -> MirrorResult:
-        """The inverse of `as_dict`; unknown keys are ignored. Raises FieldError."""
+        """The inverse of `as_dict`; unknown keys are ignored. Raises FieldError.
+
+        A state of a later version reads as "unfinished".
+        """
+        state = fields.text("state")
         return MirrorResult(
             name=fields.text("name"),
-            state=fields.choice("state", MIRROR_STATES),
+            state=next((one for one in MIRROR_STATES if one == state), "unfinished"),
             frames=fields.integer("frames", 0),
             published=fields.integer("published", 0),
             path=fields.text("path", ""),

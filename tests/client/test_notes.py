@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 
 import numpy as np
 import pytest
@@ -59,6 +60,22 @@ def test_a_note_without_an_answer_is_sent_again_over_a_new_connection() -> None:
     patches.answer_note("note-0")
     patches.rewind(7)
     assert sent(patches) == []
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_new_connection_has_the_time_of_a_first_one(*, is_busy: bool) -> None:
+    patches = queue()
+    patches.add_note("dataset", note(0))
+    assert sent(patches) == ["note"]
+    lost_at = time.monotonic()
+    assert patches.lose_overdue(lost_at, "no answer", is_last=True) == ""
+    if is_busy:
+        patches.retry_note_if_busy(Error("io_error", "8 requests wait", "dataset", errno=errno.EBUSY, note_id="note-0"))
+    patches.rewind(7)
+    found_at = lost_at + 10 * (NOTES_END_S + NOTE_ANSWER_S)
+    assert patches.lose_overdue(found_at, "no answer", is_last=True) == ""
+    assert sent(patches) == ["note"]
+    assert patches.lose_overdue(found_at + NOTES_END_S + 1, "no answer", is_last=True).endswith("confirmed: no answer")
 
 
 def test_only_so_many_notes_wait() -> None:

@@ -36,6 +36,19 @@ def test_a_name_is_found_in_its_normal_form() -> None:
     assert registry.by_name("other") is None
 
 
+def test_folders_in_a_name_may_differ_in_case() -> None:
+    registry, acquisition, other = AcquisitionRegistry(), running(0, "Anna/Day/cells"), running(1, "anna/day/worms")
+    registry.add(acquisition)
+    registry.add(other)
+    for name, found in (("anna/day/cells", acquisition), ("Anna/Day/worms", other), ("anna/day/worms", other)):
+        assert registry.by_name(name) is found, name
+    for name in ("anna/day/Cells", "cells", "anna/cells", "anna/day"):
+        assert registry.by_name(name) is None, name
+    exact = running(2, "anna/Day/cells")  # on a disk with both folders
+    registry.add(exact)
+    assert registry.by_name("anna/Day/cells") is exact
+
+
 def test_the_last_receipts_are_kept_until_the_acquisition_is_resumed() -> None:
     registry = AcquisitionRegistry()
     receipts: list[Any] = [object() for _ in range(MAX_RECEIPTS + 1)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import threading
 from collections import Counter
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from acqstream.daemon.crash_recovery import earlier_runs, growing_datasets, recover_all, unfinished_views
-from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
+from acqstream.formats.ndtiff.folders import FULL_RESOLUTION, read_records
 from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.log import journal
 from acqstream.model.view_spec import MIRROR_STATES, ViewSpec
@@ -219,3 +221,25 @@ def test_a_removed_mirror_is_made_on_request_and_then_continued(cells: Path) -> 
     assert unfinished_of(cells) == ["n5"]
     finish(run_of(cells))
     assert unfinished_of(cells) == []
+
+
+@pytest.mark.parametrize("unreadable", ["cells.n5.view", "cells"])
+def test_what_cannot_be_read_of_one_run_does_not_end_the_search(
+    cells: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, unreadable: str
+) -> None:
+    other = finished(cells.with_name("other"), "n5")
+    listdir, open_for_reading = os.listdir, FILES.open_for_reading
+    place = cells.with_name(unreadable)
+
+    def checked(path: Any) -> Any:
+        if Path(path) in (place, place / CHECKPOINT_NAME):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return path
+
+    monkeypatch.setattr(os, "listdir", lambda path=".": listdir(checked(path)))
+    monkeypatch.setattr(type(FILES), "open_for_reading", staticmethod(lambda path: open_for_reading(checked(path))))
+    found = [folder for folder, _ in unfinished_views([cells, other])]
+    assert found == ([other] if unreadable == "cells" else [cells, other])
+    assert (f"cannot resume views of {cells}: " in caplog.text) == (unreadable == "cells")
+    if unreadable != "cells":
+        assert read_records(cells)["n5"].state == "complete"

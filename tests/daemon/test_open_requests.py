@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,7 +24,7 @@ from acqstream.formats.ndtiff.folders import read_records
 from acqstream.log.state_file import RECEIPT_NAME, read_receipt
 from acqstream.model.acquisition_spec import AcquisitionSpec, AxisSpec, FrameHint, TileSpec
 from acqstream.model.receipt import Receipt, Status
-from acqstream.model.view_spec import MirrorResult, ViewSpec, requested_views
+from acqstream.model.view_spec import MirrorResult, ViewSpec, requested_views, stored_views
 from acqstream.protocol.encoding import Encoding
 from acqstream.storage.files.disk import LocalDisk
 from acqstream.views.view_folder import record_result
@@ -357,3 +358,22 @@ def test_a_mirror_that_was_removed_stays_removed_unless_it_is_named_again(desk: 
     assert "n5" not in {view.name for view in returned.spec.views}  # it asked before the mirror was removed
     if not is_asked:
         assert requested_views(plan.resume.request if plan.resume else {}) == (zarr,)
+
+
+@pytest.mark.parametrize("is_beside_removed", [False, True])
+def test_a_removed_mirror_elsewhere_takes_none_of_its_name_with_it(desk: Desk, *, is_beside_removed: bool) -> None:
+    zarr, odd = ViewSpec("ome-zarr"), ViewSpec("of-a-plug-in")
+    interrupted(desk, views=(zarr,))
+    folder = desk.data / "cells"
+    state = json.loads((folder / "acqstream.json").read_text())
+    state["request"] |= stored_views((zarr, odd))
+    (folder / "acqstream.json").write_text(json.dumps(state))
+    places = [desk.data / "cells.ome.zarr", desk.data.parent / "nas" / "cells.ome.zarr"]
+    for place in places:
+        place.mkdir(parents=True, exist_ok=True)
+        result = MirrorResult(name="ome-zarr", state="interrupted", frames=3, published=3)
+        record_result(LocalDisk(), folder, place.with_name("cells.ome.zarr.view"), result)
+    shutil.rmtree(places[not is_beside_removed])
+    plan = desk.prepared(AcquisitionSpec(dataset_id=OTHER, name="cells", resume=True))
+    assert plan.spec.views == ((odd,) if is_beside_removed else (zarr, odd))
+    assert ("mirror_removed" in dict(plan.warnings)) == is_beside_removed

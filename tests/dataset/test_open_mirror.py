@@ -61,7 +61,7 @@ def test_removed_is_said_by_results_and_receipt(cells: Path) -> None:
     assert (found.state, found.text, found.ended, found.complete) == ("removed", "removed", True, False)
     with acqstream.open(cells) as ds:
         assert "n5: removed" in str(ds.receipt)
-    assert not wait_for_end(cells, patience_s=0).ok
+    assert wait_for_end(cells, patience_s=0).ok
     assert (cells / RECORD).read_bytes() == record
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -290,7 +291,7 @@ def test_on_a_full_disk_a_run_goes_or_stays(
         try:
             act(cells, target, FillingDisk(n_files))
         except StorageError as error:
-            assert "nothing was moved or removed, all is where it was" in str(error)  # noqa: PT017 - or no error
+            assert "all of the run is where it was" in str(error)  # noqa: PT017 - or no error
             assert str(cells) in str(error)  # noqa: PT017
             assert content(tmp_path) == before
             assert interrupted_in(data) == interrupted_in(tmp_path / "archive") == []
@@ -300,6 +301,37 @@ def test_on_a_full_disk_a_run_goes_or_stays(
     assert n_files >= (4 if act is move else 1)
     assert [one.name for one in data.iterdir() if one.name.startswith("cells")] == []
     assert [one.state for one in mirror_results(target)] == (["complete"] if act is move else [])
+
+
+def test_a_copy_whose_original_cannot_be_removed_is_named(cells: Path, data: Path, tmp_path: Path) -> None:
+    target, before = tmp_path / "archive" / "worms", content(data)
+
+    class FullAtTheEnd(LocalDisk):
+        def open(self, path: str, *, create: bool, direct: bool = False) -> int:
+            if create and ".removing-" in path and ".checked" in path:
+                raise OSError(errno.ENOSPC, "No space left on device", path)
+            return super().open(path, create=create, direct=direct)
+
+    with pytest.raises(StorageError, match="could not be removed, repeat the command") as caught:
+        move_to_another_disk(cells, target, FullAtTheEnd())
+    assert f"the copy at {target} is complete" in str(caught.value)
+    assert "nothing" not in str(caught.value)
+    assert content(data) == before
+    assert frames(target) == frames(cells)
+    move_to_another_disk(cells, target, LocalDisk())
+    assert (cells.exists(), target.exists()) == (False, True)
+
+
+def test_a_note_that_cannot_be_read_leaves_no_run_in_a_hidden_folder(cells: Path, data: Path, tmp_path: Path) -> None:
+    listing, target, before = data / "cells.xml", tmp_path / "archive" / "worms", names(data)
+    os.truncate(listing, 2**31)  # more than is read
+    with pytest.raises(DatasetError, match=r"all of the run is where it was: .*worms\.xml"):
+        move_run(cells, target)
+    assert names(data) == before
+    assert interrupted_in(tmp_path / "archive") == []
+    listing.write_text("<SpimData/>")
+    move_run(cells, target)
+    assert (cells.exists(), target.exists()) == (False, True)
 
 
 def test_a_copy_that_differs_is_no_copy(cells: Path, tmp_path: Path) -> None:

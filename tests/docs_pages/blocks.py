@@ -89,7 +89,7 @@ def _split(block: str) -> Iterator[tuple[str, str]]:
         if "\n".join(python).strip():
             yield "python", "\n".join(python)
             python = []
-        if "[--" in line:  # the rest of the block are more options, or more synopses
+        if "[--" in line or line.endswith(" RUN TO"):  # the rest of the block are more options, or more synopses
             yield "synopsis", "\n".join([line, *lines])
             return
         text = line

@@ -12,7 +12,7 @@ from acqstream.errors import DatasetError
 from acqstream.model import receipt as receipt_module
 from acqstream.model.receipt import CTRL_C, MissingFrames, Receipt, Stall
 from acqstream.model.view_spec import MirrorResult
-from tests.waiting import HANG_S
+from tests.waiting import HANG_S, until
 
 WHOLE = Receipt(dataset_id="1", path="/data/cells", status="completed", sent=300, stored=300, payload_bytes=10**9)
 SKIPS = (MissingFrames(7, 2, "camera lost it"),)
@@ -116,3 +116,35 @@ def test_a_receipt_is_shown_whatever_its_dataset_does(path: str, how: str, monke
     assert "no picture: " in receipt._repr_html_()
     release.set()
     assert not (path.startswith("http") and opened), "no request leaves the machine to print"
+
+
+def test_a_receipt_is_shown_where_no_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    receipt = replace(WHOLE, mirrors={"n5": "under way: 5 of 300 frames"})
+    for _ in range(2):  # the first failure does not count as a question that waits
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", start)
+            assert "n5: under way: 5 of 300 frames, when this was written" in str(receipt)
+            assert "cannot be read now: can" in receipt._repr_html_()
+
+
+def test_a_disk_that_stalls_keeps_one_thread_for_each_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, release = [], threading.Event()
+
+    def open_dataset(place: str) -> None:
+        opened.append(place)
+        release.wait(HANG_S)
+        raise OSError("late")
+
+    monkeypatch.setattr(receipt_module, "ANSWER_S", 0.05)
+    monkeypatch.setattr("acqstream.open", open_dataset, raising=False)
+    receipt, other = (replace(WHOLE, path=path) for path in ("/data/stalled", "/data/other"))
+    assert "has not answered within" in receipt._repr_html_()
+    assert "has not answered yet" in receipt._repr_html_()
+    assert "has not answered within" in other._repr_html_()
+    assert opened == ["/data/stalled", "/data/other"]
+    release.set()
+    until(lambda: not receipt_module._WAITING, "the threads have ended")
+    assert "no picture: late" in receipt._repr_html_()

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from acqstream.errors import FieldError
 from acqstream.model.acquisition_spec import AcquisitionSpec
-from acqstream.model.view_spec import ViewSpec, requested_views
+from acqstream.model.fields import Fields
+from acqstream.model.view_spec import MIRROR_STATES, MirrorResult, ViewSpec, requested_views
 
 GZIP = {"format": "n5", "compression": "gzip"}
 VIEWS = (ViewSpec("n5"), ViewSpec("n5", GZIP, "n5-2"), ViewSpec("null"), ViewSpec("wkw", {"format": "wkw"}))
@@ -52,3 +54,13 @@ def test_settings_make_a_mirror_whatever_its_name() -> None:
     assert (named.is_mirror, named.is_pyramid) == (True, False)
     assert (ViewSpec("pyramid").is_mirror, ViewSpec("pyramid").is_pyramid) == (False, True)
     assert ViewSpec("n5").mirror_settings == {"format": "n5"}
+
+
+def test_a_state_of_a_later_version_reads_as_unfinished() -> None:
+    later = MirrorResult.of(Fields({"name": "n5", "state": "postponed", "frames": 3, "reason": "at night"}))
+    assert later == MirrorResult(name="n5", state="unfinished", frames=3, reason="at night")
+    for state in MIRROR_STATES:
+        assert MirrorResult.of(Fields({"name": "n5", "state": state})).state == state
+    for values in ({"name": "n5"}, {"name": "n5", "state": 3}):
+        with pytest.raises(FieldError, match="state"):
+            MirrorResult.of(Fields(values))

@@ -16,7 +16,7 @@ import pytest
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.folders import MAX_RECORDS, read_records, record_key
 from acqstream.mirrors import run_end
-from acqstream.mirrors.run_end import mirror_results
+from acqstream.mirrors.run_end import mirror_results, wait_for_end
 from acqstream.model.fields import Fields
 from acqstream.model.view_spec import MirrorResult
 from acqstream.storage.files.directory_lock import LOCK_NAME, DirectoryLock
@@ -219,3 +219,29 @@ def test_mirrors_elsewhere_have_records_of_their_own(cells: Path, tmp_path: Path
     one, other = (record_key(cells, tmp_path / name / "cells.n5.view") for name in ("one", "other"))
     assert beside == "n5"
     assert len({beside, one, other}) == 3
+
+
+@pytest.mark.parametrize(("name", "folder"), [("n5", "n5"), ("ome-zarr", "ome.zarr"), ("fine", "fine.n5")])
+def test_of_two_mirrors_with_one_name_that_beside_the_dataset_keeps_it(cells: Path, name: str, folder: str) -> None:
+    elsewhere = [cells.parent / place / f"cells.{folder}.view" for place in ("nas", "disk", "other")]
+    for place in (*elsewhere, cells.parent / f"cells.{folder}.view"):
+        place.with_suffix("").mkdir(parents=True)
+        record_result(LocalDisk(), cells, place, MirrorResult(name=name, state="complete", frames=10, published=10))
+    assert {key: one.path for key, one in read_records(cells).items() if one.name == name} == {
+        folder: f"../cells.{folder}"
+    }
+
+
+def test_a_removed_mirror_does_not_spoil_the_end_of_its_run(cells: Path) -> None:
+    finish(run_of(cells))
+    record = record_in(cells)
+    for state, is_kept, found, is_ok in (
+        ("complete", True, "complete", True),
+        ("complete", False, "removed", True),
+        ("left_out", False, "left_out", False),
+    ):
+        (cells / RECORD).write_text(json.dumps({**record, "state": state}))
+        if not is_kept and (cells.parent / "cells.null").exists():
+            shutil.rmtree(cells.parent / "cells.null")
+        end = wait_for_end(cells, patience_s=0.0)
+        assert ([one.state for one in end.mirrors], end.outcome, end.ok) == ([found], "ended", is_ok)

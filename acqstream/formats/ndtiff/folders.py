@@ -327,8 +327,8 @@ def read_records(dataset: Path) -> dict[str, MirrorResult]:
     """All records in a dataset's folder by key, the first MAX_RECORDS by name; none for a dataset on a web server.
 
     A damaged one reads as "unfinished" with the damage as reason. A mirror that had ended, and whose folder is gone or
-    is one of another dataset now, reads as "removed". Of two with one name, the one that lies beside the dataset under
-    it keeps it, and the other one has its path as its name. Raises StorageError if the folder cannot be listed.
+    is one of another dataset now, reads as "removed". Of two with one name, the one that lies beside the dataset keeps
+    it, and the other one has its path as its name. Raises StorageError if the folder cannot be listed.
     """
     if is_remote(dataset):
         return {}
@@ -340,17 +340,23 @@ def read_records(dataset: Path) -> dict[str, MirrorResult]:
     keys = [name.removeprefix(RECORD_PREFIX).removesuffix(RECORD_SUFFIX) for name in names[:MAX_RECORDS]]
     place, own_id = Path(os.path.realpath(dataset)), dataset_id(dataset) if keys else ""
     records = {key: found for key in keys if (found := read_record(dataset, key)) is not None}
+    folders = {key: recorded_folder(place, key, found) for key, found in records.items()}
     owners: dict[str, str] = {}
-    for key in sorted(records, key=lambda key: (records[key].name != key, key)):
+    for key in sorted(records, key=lambda key: (not _is_beside(place, folders[key]), key)):
         owners.setdefault(records[key].name, key)
     return {
         key: replace(
             found,
             name=found.name if owners[found.name] == key else found.path or key,
-            state="removed" if _is_removed(recorded_folder(place, key, found), own_id, found) else found.state,
+            state="removed" if _is_removed(folders[key], own_id, found) else found.state,
         )
         for key, found in records.items()
     }
+
+
+def _is_beside(dataset: Path, folder: Path) -> bool:
+    """True for the folder of a mirror beside its dataset, under its name, and for levels in the dataset itself."""
+    return folder == dataset or (folder.parent == dataset.parent and folder.name.startswith(f"{dataset.name}."))
 
 
 def _is_removed(folder: Path, own_id: str, recorded: MirrorResult) -> bool:
@@ -363,14 +369,21 @@ def _is_removed(folder: Path, own_id: str, recorded: MirrorResult) -> bool:
 
 
 def is_mirror_of(mirror: Path, own_id: str) -> bool:
-    """False if the notes beside a mirror name another dataset than that with this id; "": of another writer."""
-    return not own_id or id_of_notes(mirror.with_name(f"{mirror.name}{VIEW_SUFFIX}")) in ("", own_id)
+    """False if the notes beside a mirror name another dataset than that with this id; "": of another writer.
+
+    Notes that cannot be read name none.
+    """
+    try:
+        return not own_id or id_of_notes(mirror.with_name(f"{mirror.name}{VIEW_SUFFIX}")) in ("", own_id)
+    except StorageError:
+        return True
 
 
 def id_of_notes(folder: Path) -> str:
-    """The id of the dataset that a folder of notes is of; "" if it has none."""
+    """The id of the dataset that a folder of notes is of; "" if it has none. Raises StorageError."""
     try:
-        found = read_json_object(folder / _CHECKPOINT, is_ours=True).get("dataset_id") if folder.is_dir() else ""
+        is_folder = os.path.isdir(folder)
+        found = read_json_object(folder / _CHECKPOINT, is_ours=True).get("dataset_id") if is_folder else ""
     except (FileMissing, CorruptDataset):
         return ""
     return found if isinstance(found, str) else ""
