@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from io import TextIOWrapper
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -48,17 +46,6 @@ _EXIT_CODES = """Exit codes: 0 success; 1 an error, reported on stderr; 2 wrong 
 69 no daemon answers or writes; 75 the storage is unavailable; 78 the configuration or the request cannot work;
 124 the time to wait is over."""
 
-_NO_CHECKS = {
-    "exists": False,
-    "file_okay": True,
-    "dir_okay": True,
-    "readable": True,
-    "writable": False,
-    "resolve_path": False,
-    "path_type": None,
-}
-"""The checks of a path that typer makes by default."""
-
 
 def _print_version(wanted: bool) -> None:
     if wanted:
@@ -92,7 +79,8 @@ class _Verbs(TyperGroup):
 def _plain(parameters: list[Any]) -> list[Any]:
     for parameter in parameters:
         is_single = parameter.nargs == 1 and not getattr(parameter, "multiple", False)
-        if is_single and hasattr(parameter, "type_descriptor") and "process_value" not in vars(parameter):
+        described = getattr(parameter, "type_descriptor", None)  # not in every version of typer
+        if is_single and hasattr(described, "is_ranged") and "process_value" not in vars(parameter):
             parameter.process_value = _taking_plain(parameter)
     return parameters
 
@@ -102,12 +90,9 @@ def _taking_plain(parameter: Any) -> Any:
     convert, described = parameter.process_value, parameter.type_descriptor
     kind, facts = described.annotation, described.parameter_info
     is_bounded = described.is_ranged or facts.parser is not None
-    is_path = kind is Path and all(getattr(facts, name) == value for name, value in _NO_CHECKS.items())
 
     def process_value(context: Any, value: Any) -> Any:
-        if is_path and isinstance(value, str) and (os.access(value, os.R_OK) or not os.path.lexists(value)):
-            value = Path(value)
-        elif is_bounded or (type(value) is not kind and (value is not None or parameter.required)):
+        if is_bounded or (type(value) is not kind and (value is not None or parameter.required)):
             return convert(context, value)
         return value if parameter.callback is None else parameter.callback(context, parameter, value)
 

@@ -17,7 +17,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     ".": (4, 360),
     "arrays": (9, 1544),
     "bench": (10, 2462),
-    "cli": (24, 3219),
+    "cli": (24, 3204),
     "client": (19, 5506),
     "client/pycromanager": (4, 667),
     "client/pymmcore": (7, 1472),
