@@ -153,8 +153,8 @@ def test_a_link_in_place_of_a_listed_folder_is_not_followed(
     stamp_of = dataset_shelf._stamp
     if not has_change_time:
         monkeypatch.setattr(dataset_shelf, "_stamp", lambda found: (found.st_dev, found.st_ino, found.st_mtime_ns))
-    for inside in ("", "run", "day/run"):
-        touch(data.parent / "private" / inside / "NDTiff.index")
+    inside = "anna/day/run".removeprefix(swapped).strip("/")
+    touch(data.parent / "private" / inside / "NDTiff.index")
     touch(data / "anna" / "day" / "run" / "NDTiff.index")
     folders = ServedFolders(data)
     assert set(names_when_settled(data, folders)) == {"cells", "anna/day/run"}
@@ -174,7 +174,7 @@ def test_a_link_in_place_of_a_listed_folder_is_not_followed(
     until(is_set_back, "another time of the last change")
     assert folders.find("anna/day/run") is None
     if has_change_time or swapped != "anna/day/run":
-        assert "anna/day/run" not in folders.all()
+        assert not [name for name in folders.all() if f"{name}/".startswith(f"{swapped}/")]
     place.unlink()
     place.with_name(".away").rename(place)
     assert folders.find("anna/day/run") == data / "anna" / "day" / "run"
@@ -210,8 +210,10 @@ def test_the_folders_that_are_looked_into_are_bounded(
     assert [one.getMessage() for one in caplog.records] == [
         f"not listed: datasets in 3 of the folders of {data}, which has more than 4 of users and days"
     ]
-    monkeypatch.setattr(dataset_shelf, "MAX_BRANCHES", 7)
-    assert len(folders.all()) == 7 + 6
+    monkeypatch.setattr(dataset_shelf, "SETTLED_NS", -(10**20))
+    for most, listed in ((4, 3), (7, 6), (4, 3)):
+        monkeypatch.setattr(dataset_shelf, "MAX_BRANCHES", most)
+        assert len(folders.all()) == len(plain) + listed
 
 
 def test_a_dataset_that_is_not_listed_is_found_by_its_name(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,11 +245,13 @@ def test_no_link_is_followed_to_find_a_dataset_that_is_not_listed(data: Path, mo
     for folder in ("anna", "bob"):
         (data / folder / "out").symlink_to(data.parent / "private")
         (data / folder / "day" / "run-out").symlink_to(data.parent / "private" / "run")
+        (data / folder / "same").symlink_to("day")
     folders = ServedFolders(data)
     for folder in ("anna", "bob"):
         assert folders.find(f"{folder}/day/run") == data / folder / "day" / "run"
         assert folders.find(f"{folder}/out/run") is None
         assert folders.find(f"{folder}/day/run-out") is None
+        assert folders.find(f"{folder}/same/run") is None
 
 
 def test_the_bucket_of_a_server_is_one_container(data: Path) -> None:
