@@ -470,3 +470,17 @@ def test_a_link_out_of_the_data_directory_is_not_served(site, data, tmp_path):
     make_link(data / "same.n5", data / "cells.n5")
     assert site.ask("/data/mine.n5/attributes.json").status == 404
     assert site.ask("/data/same.n5/attributes.json").body == DOCUMENT
+
+
+def test_a_link_in_place_of_a_folder_that_was_listed_before(data, tmp_path, monkeypatch):
+    monkeypatch.setattr("acqstream.web.data.dataset_shelf.LISTED_S", 600.0)
+    for top, text in ((data / "anna", "public"), (tmp_path / "private", "secret")):
+        shutil.copytree(data / "cells.n5", top / "day" / "cells.n5")
+        (top / "day" / "cells.n5" / "attributes.json").write_text(text)
+    path = "/data/anna/day/cells.n5/attributes.json"
+    with web_thread(data) as site:
+        site.context.folders.all()
+        assert site.ask(path).body == b"public"
+        (data / "anna" / "day").rename(data / "anna" / ".day")
+        make_link(data / "anna" / "day", tmp_path / "private" / "day")
+        assert site.ask(path).status == 404

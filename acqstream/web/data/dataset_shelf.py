@@ -7,6 +7,7 @@ least recently used one is closed first.
 from __future__ import annotations
 
 import contextlib
+import heapq
 import logging
 import os
 import threading
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from acqstream.errors import AcqStreamError, DatasetError, StorageError
 from acqstream.formats.ndtiff import NDTiffFormat
-from acqstream.formats.ndtiff.folders import holds_runs
+from acqstream.formats.ndtiff.folders import VIEW_SUFFIX, holds_runs, is_run, run_of_part
 from acqstream.formats.registry import chunk_formats, find_format
 from acqstream.model.dataset_name import MAX_FOLDERS
 from acqstream.storage.files.folder_tree import is_link
@@ -28,26 +29,33 @@ from acqstream.web.data.virtual_dataset import ServedDataset
 
 logger = logging.getLogger("acqstream.web")
 
-LISTED_S = 0.5  # a listing is used again for so long
+LISTED_S = 0.5  # a listing is used again for so long, and longer if it took more than WALK_S
+WALK_S = 0.025
+_MAX_LONGER = 10
 SETTLED_NS = 2_500_000_000  # a directory that changed later may change again without another time of change
-KIND_S = 2.0  # likewise what a folder holds
+KIND_S = 2.0  # how long the format of a folder is remembered
 MAX_KINDS = 10_000
 MAX_BRANCHES = 2_000  # folders that are looked into for datasets
+
+_Stamp = tuple[int, ...]  # device, inode, and times of the last change in nanoseconds
 
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """What lies in a folder. changed_ns: its time before it was listed, 0: it is listed again, as links may lead on.
+    """The content of a folder.
 
-    served: folders by name in the data directory; inodes: of them, by their own names. below: folders that may hold
-    datasets, by their own names. names: all in it.
+    stamp: of the folder before it was listed; empty if it is listed again, as links may lead on. served: folders by
+    name in the data directory. inodes: of runs and parts of runs, by their own names. below: folders that may hold
+    datasets, by their own names. names: of all entries. is_branch: datasets may lie in it; is_cut: they are not listed.
     """
 
-    changed_ns: int
+    stamp: _Stamp
     served: Mapping[str, Path]
     inodes: Mapping[str, int]
-    below: Sequence[str]
-    names: Collection[str]
+    below: Sequence[str] = ()
+    names: Collection[str] = ()
+    is_branch: bool = True
+    is_cut: bool = False
 
 
 class ServedFolders:
@@ -65,59 +73,102 @@ class ServedFolders:
         self._reported: set[str] = set()  # names without an address
         self._is_cut = False  # not all folders were looked into
         self._kinds: dict[Path, tuple[bool, float]] = {}  # True for containers of chunk formats, and when looked at
-        self._listed_at_s = -LISTED_S
+        self._list_at_s = 0.0
 
     def all(self, *, is_ahead: bool = False) -> Mapping[str, Path]:
         """All folders by name. is_ahead: nobody asks yet, so the next call looks for changes. Raises StorageError."""
         with self._lock:
-            if time.monotonic() - self._listed_at_s >= LISTED_S:
+            began_s = time.monotonic()
+            if began_s >= self._list_at_s:
                 before, self._listings = self._listings, {}
                 try:
-                    self._walk("", (), before)
+                    self._walk(before)
                 except OSError as error:
                     raise StorageError.wrap(error, str(self._data), "list the data directory") from error
                 if self._listings != before:
                     self._listed = {}
                     for listing in self._listings.values():
                         self._listed.update(listing.served)
-                self._listed_at_s = -LISTED_S if is_ahead else time.monotonic()
+                ended_s = time.monotonic()
+                longer = min(max((ended_s - began_s) / WALK_S, 1.0), _MAX_LONGER)
+                self._list_at_s = 0.0 if is_ahead else ended_s + LISTED_S * longer
             return self._listed
 
-    def _walk(self, prefix: str, neighbours: Collection[str], before: Mapping[str, _Listing]) -> None:
-        """List a folder that may hold datasets, and those in it. Raises OSError.
+    def _walk(self, before: Mapping[str, _Listing]) -> None:
+        """List the data directory and the folders in it that may hold datasets, of them the last changed first.
 
-        neighbours: names beside it. before: the listings of an earlier walk, which are good if no name came or went.
+        before: the listings of an earlier walk. One is good as long as its folder did not change. Raises OSError.
         """
-        folder = f"{self._data}/{prefix}".rstrip("/")
-        known, changed_ns = before.get(prefix), _settled_ns(folder)
-        if known is None or not changed_ns or known.changed_ns != changed_ns:
-            if prefix and not self._is_branch(prefix, neighbours):
-                known = _Listing(changed_ns, {prefix[:-1]: Path(folder)}, {}, (), ())
-            else:
-                known = self._list(folder, prefix, changed_ns, known)
-        self._listings[prefix] = known
-        for name in known.below:
-            with contextlib.suppress(OSError):  # another user's, or removed meanwhile
-                self._walk(f"{prefix}{name}/", known.names, before)
+        n_branches = n_cut = 0
+        waiting = [(0, 0, "", _stamp(os.stat(self._data)))]  # the folders of users are looked into before all others
+        while waiting:
+            _, _, prefix, stamp = heapq.heappop(waiting)
+            known, is_full = before.get(prefix), n_branches > MAX_BRANCHES  # the data directory counts as one
+            is_same = known is not None and known.stamp == stamp
+            if known is None or not is_same or (known.is_branch and known.is_cut != is_full):
+                try:
+                    known = self._look(prefix, stamp, known, is_full=is_full)
+                except OSError:  # another user's, or removed meanwhile
+                    if not prefix:
+                        raise
+                    continue
+            self._listings[prefix] = known
+            n_branches += known.is_branch and not known.is_cut
+            n_cut += known.is_cut
+            for name in known.below:
+                with contextlib.suppress(OSError):
+                    stamp = _stamp(os.lstat(f"{self._data}/{prefix}{name}"))
+                    heapq.heappush(waiting, (min(prefix.count("/"), 1), -stamp[-1], f"{prefix}{name}/", stamp))
+        if n_cut and not self._is_cut:
+            text = "not listed: datasets in %d of the folders of %s, which has more than %d of users and days"
+            logger.warning(text, n_cut, self._data, MAX_BRANCHES)
+        self._is_cut = n_cut > 0
 
-    def _is_branch(self, prefix: str, neighbours: Collection[str]) -> bool:
-        """Return True if datasets may lie in a folder: those in it are looked at. Raises OSError."""
+    def _look(self, prefix: str, stamp: _Stamp, known: _Listing | None, *, is_full: bool) -> _Listing:
+        """List a folder unless it is a link by now. known: an earlier listing of this folder. Raises OSError."""
+        folder = f"{self._data}/{prefix}".rstrip("/")
+        kept = stamp if time.time_ns() - max(stamp[2:]) > SETTLED_NS else ()
+        if not prefix:
+            return self._list(folder, prefix, kept, known)
+        if is_link(folder):
+            raise NotADirectoryError(folder)
         above, _, name = prefix[:-1].rpartition("/")
-        with os.scandir(f"{self._data}/{prefix}") as found:
+        if not self._is_branch(prefix, name, self._listings[above and f"{above}/"].names):
+            return _Listing(kept, {prefix[:-1]: Path(folder)}, {}, is_branch=False)
+        return _Listing(kept, {}, {}, is_cut=True) if is_full else self._list(folder, prefix, kept, known)
+
+    def _is_branch(self, prefix: str, name: str, neighbours: Collection[str]) -> bool:
+        """Return True if datasets may lie in a folder: those in it are looked at. Raises OSError."""
+        folder = self._data / prefix
+        with os.scandir(folder) as found:
             has_folder = any(one.is_dir(follow_symlinks=False) and not one.name.startswith(".") for one in found)
-        if not has_folder or prefix.count("/") > MAX_FOLDERS or not holds_runs(self._data / above, name, neighbours):
+        if not has_folder or prefix.count("/") > MAX_FOLDERS or not holds_runs(folder.parent, name, neighbours):
             return False
-        if _is_container(self._data / prefix):
-            return False
-        if len(self._listings) >= MAX_BRANCHES and not self._is_cut:
-            text = "not served: datasets in further folders of %s, which has more than %d without a dataset"
-            logger.warning(text, self._data, MAX_BRANCHES)
-            self._is_cut = True
-        return len(self._listings) < MAX_BRANCHES
+        return not _is_container(folder)
 
     def find(self, name: str) -> Path | None:
-        """The folder with exactly this name; None if there is none."""
-        return self.all().get(name)
+        """The folder with exactly this name; None if there is none, or if it leads out of the data directory by now."""
+        folder = self.all().get(name)
+        if folder is None and self._is_cut and f"{name}/" not in self._listings:
+            folder = self._resolve(name)
+        return None if folder is None or leads_out(folder, self._data) else folder
+
+    def _resolve(self, name: str) -> Path | None:
+        """The dataset of this name in folders that are not listed, if each part of the name is a folder and no link."""
+        folder, parts = str(self._data), name.split("/")
+        for number, part in enumerate(parts, 1):
+            try:
+                names = set(os.listdir(folder))
+                path = f"{folder}/{part}"
+                if part not in names or part.startswith(".") or is_link(path) or not os.path.isdir(path):
+                    return None
+            except OSError:
+                return None
+            is_last = number == len(parts)
+            if holds_runs(folder, part, names) == is_last or number > MAX_FOLDERS + is_last:
+                return None
+            folder = path
+        return Path(folder)
 
     def has_chunks(self, folder: Path) -> bool:
         """Return True if a folder is a container of a chunk format; looked up again after some seconds."""
@@ -136,7 +187,7 @@ class ServedFolders:
             self._kinds[folder] = found, now_s
         return found
 
-    def _list(self, folder: str, prefix: str, changed_ns: int, known: _Listing | None) -> _Listing:
+    def _list(self, folder: str, prefix: str, stamp: _Stamp, known: _Listing | None) -> _Listing:
         """known: an earlier listing of this folder. Raises OSError."""
         top = os.path.realpath(self._data)
         served: dict[str, Path] = {}
@@ -145,33 +196,43 @@ class ServedFolders:
             entries = sorted((one for one in found if not one.name.startswith(".")), key=lambda one: one.name)
         names = {one.name for one in entries}
         for entry in entries:
-            name, is_symlink = entry.name, entry.is_symlink()
+            name, leads_on = entry.name, entry.is_symlink()
             if not _is_utf8(name):
                 nameless.add(name)
                 continue
-            if is_symlink:
-                changed_ns = 0  # where a link leads may change elsewhere
-            if not _is_folder(entry) or (is_symlink and _is_outside(entry.path, top)):
+            if leads_on:
+                stamp = ()  # where a link leads may change elsewhere
+            if not _is_folder(entry):
                 continue
-            is_known = known is not None and known.inodes.get(name) == entry.inode()
-            if not is_known and holds_runs(folder, name, names) and not is_link(entry.path):
+            is_known = not leads_on and known is not None and known.inodes.get(name) == entry.inode()
+            if leads_on or (not is_known and is_link(entry.path)):
+                stamp = ()
+                if not _is_outside(entry.path, top):
+                    served[prefix + name] = Path(entry.path)
+            elif is_known or _is_of_run(folder, name, names):
+                served[prefix + name], inodes[name] = Path(entry.path), entry.inode()
+            else:
                 below.append(name)
-                continue
-            served[prefix + name], inodes[name] = Path(entry.path), entry.inode()
         if new := nameless - self._reported:
             text = "not served, since their names are not UTF-8: %d folders or files in %s, such as %r; rename them"
             logger.warning(text, len(nameless), folder, min(new))
         self._reported |= nameless
-        return _Listing(changed_ns, served, inodes, below, names)
+        return _Listing(stamp, served, inodes, below, names)
 
 
-def _settled_ns(folder: str) -> int:
-    """When an entry of a folder came or went last; 0 if that was just now, or cannot be told."""
-    try:
-        changed_ns = os.stat(folder).st_mtime_ns
-    except OSError:
-        return 0
-    return changed_ns if time.time_ns() - changed_ns > SETTLED_NS else 0
+def _stamp(status: os.stat_result) -> _Stamp:
+    """Another one for another folder, and after an entry of the folder came or went, or its rights changed.
+
+    Its owner can set the last time, but not the one before it (except on Windows, where that is of its creation).
+    """
+    return status.st_dev, status.st_ino, status.st_ctime_ns, status.st_mtime_ns
+
+
+def _is_of_run(folder: str, name: str, names: Collection[str]) -> bool:
+    """Return True for a run, and for a part of one, also if the run is gone."""
+    if name.endswith(VIEW_SUFFIX) or f"{name}{VIEW_SUFFIX}" in names:
+        return True
+    return is_run(f"{folder}/{name}") or bool(run_of_part(Path(folder), name, names))
 
 
 def _is_container(folder: Path) -> bool:
