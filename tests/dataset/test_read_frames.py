@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import itertools
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +17,7 @@ from acqstream.errors import CorruptDataset, DatasetError, FrameNotFound, Unsupp
 from acqstream.formats.ndtiff import read_ahead, reader
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.frames import frame_region
-from acqstream.storage.files.read_file import BlockFile
-from acqstream.storage.platform import FILES
 from tests.formats.ndtiff.ndtiff_bytes import STACK, Folder, entry, image
-from tests.log.make_frames import frames_of, image_of, write_log
 
 SHAPE = (5, 4)
 AT_ONCE = [(reader, "_FEW_BYTES", 0), (frame_region, "_MANY_FRAMES", 1), (read_ahead, "PIECE_BYTES", 4096)]
@@ -76,39 +71,6 @@ def test_places_and_axes(tmp_path: Path, shape: tuple[int, ...], dtype: str, ord
                 dataset.read_frames(nothing, out=memory)
     with pytest.raises(DatasetError, match="closed"):
         dataset.read_frames(())
-
-
-@pytest.mark.parametrize("answer", ["complete", "short", "error"])
-def test_frames_of_complete_blocks_are_read_straight_into_the_array(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
-) -> None:
-    """A run of frames has other bytes before, between and behind: the array has the frames and nothing of these."""
-    shape, count = (64, 64), 150
-    write_log(tmp_path / "data", frames_of(count, shape))
-    is_complete = []
-    original, pread_parts = BlockFile.read_parts, FILES.pread_parts
-
-    def read_parts(self: BlockFile, offset: int, parts: Sequence[memoryview]) -> bool:
-        is_complete.append(original(self, offset, parts))
-        return is_complete[-1]
-
-    def fail(descriptor: int, parts: Sequence[memoryview], offset: int) -> int:
-        if answer == "error":
-            raise OSError(errno.EINVAL, "no direct reads here")
-        return pread_parts(descriptor, parts[:-2], offset)
-
-    monkeypatch.setattr(read_ahead, "PIECE_BYTES", 2**18)
-    monkeypatch.setattr(BlockFile, "read_parts", read_parts)
-    if answer != "complete":
-        monkeypatch.setattr(FILES, "pread_parts", fail)
-    expected = np.stack([image_of(number, shape) for number in range(count)])
-    with acqstream.open(tmp_path / "data") as dataset:
-        for places in (slice(None), slice(7, 120), slice(100, None, -1), slice(3, 150, 4), range(12)):
-            assert np.array_equal(dataset.read_frames(places), expected[places])
-        assert any(is_complete) == (answer == "complete")
-        is_complete.clear()
-        assert np.array_equal(dataset.levels[0].read(), expected)  # through the page cache
-        assert any(is_complete) == (answer == "complete")
 
 
 def test_few_frames_are_read_without_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from acqstream.errors import DatasetError, StorageError
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES, StoredFrame, is_raw, payload_bytes
 from acqstream.formats.ndtiff.stack_header import ByteOrder
-from acqstream.storage.files.read_file import BLOCK_BYTES, MAX_PARTS, BlockFile, BlockMemory, ReadFile, read_spans
+from acqstream.storage.files.read_file import BLOCK_BYTES, BlockFile, BlockMemory, ReadFile, read_spans
 from acqstream.storage.files.url_path import is_remote
 
 # With the blocks at both ends five huge pages: a frame of 8 MiB, or four of 2 MiB, with what lies between them. A busy
@@ -23,7 +23,7 @@ from acqstream.storage.files.url_path import is_remote
 PIECE_BYTES = 10 * 2**20 - 2 * BLOCK_BYTES
 _MAX_GAP_BYTES = 64 * 1024  # directories and metadata between frames: read rather than skipped
 _THREADS = 2  # reads in flight
-_PIECES_AHEAD = 2  # with the one in use, four times PIECE_BYTES (or of a larger frame) are taken
+_PIECES_AHEAD = 4  # with the one in use, five times PIECE_BYTES (or of a larger frame) are taken
 _SHARED_FRAMES = 80  # at most, that share one memory: a user who keeps one frame keeps them all
 _COPY_BYTES = 2**18  # copied at once: still in the processor's cache when the frames are used
 _ROWS = 2**16  # planned at once
@@ -51,20 +51,10 @@ class FrameSource(Protocol):
 def piece_memory(count: int = _PIECES_AHEAD + 2) -> BlockMemory:
     """Memory for one `read_ahead` after the other: new pages cost as much as the reads themselves.
 
-    It keeps four pieces (`read_together` needs two), of 10 MiB or of the largest frames read with it, until it is
+    It keeps six pieces (`read_together` needs two), of 10 MiB or of the largest frames read with it, until it is
     dropped.
     """
     return BlockMemory(PIECE_BYTES + 2 * BLOCK_BYTES, count)
-
-
-def empty_frames(shape: tuple[int, ...], dtype: np.dtype[Any], first_byte: int) -> NDArray[Any]:
-    """As `numpy.empty`; lies to blocks of memory as frames from this byte of a file to its blocks: to be read there."""
-    length = math.prod(shape) * dtype.itemsize
-    if first_byte % dtype.itemsize:
-        return np.empty(shape, dtype)
-    octets = np.empty(length + BLOCK_BYTES, np.uint8)
-    start = (first_byte - octets.ctypes.data) % BLOCK_BYTES
-    return octets[start : start + length].view(dtype).reshape(shape)
 
 
 def read_ahead(
@@ -133,8 +123,6 @@ def _store(
 ) -> None:
     """Read a piece; its frames go to these places of an array."""
     frames, places = target
-    if _read_in_place(piece, memory, frames, places):
-        return
     starts, sizes, content = _load(piece, memory)
     size, count = math.prod(frames.shape[1:]) * frames.itemsize, len(starts)
     is_break = (np.diff(starts) != sizes[: max(0, count - 1)]) | (np.diff(places[:count]) != 1)
@@ -143,35 +131,6 @@ def _store(
         frames[places[low] : places[low] + high - low] = pixels.view(frames.dtype).reshape(-1, *frames.shape[1:])
     for row, place in zip(piece.rows[count:].tolist(), places[count:].tolist(), strict=True):
         frames[place] = source.read_pixels(row)
-
-
-def _read_in_place(piece: _RowSpan, memory: BlockMemory, frames: NDArray[Any], places: NDArray[np.intp]) -> bool:
-    """Read a piece straight into the array, without a copy; False where that is impossible, or has failed."""
-    starts, size = piece.numbers["pixel_offset"].astype(np.int64), frames[0].nbytes
-    if piece.file is None or (np.diff(places) != 1).any():
-        return False
-    octets = frames.reshape(-1).view(np.uint8)[int(places[0]) * size : (int(places[-1]) + 1) * size]
-    block = BLOCK_BYTES if piece.file.is_direct else 1
-    tail = int(starts[0]) % block  # bytes of a block that belong to the frame before; the others to the one after
-    head = -tail % block
-    if size % block or ((starts - tail) % block).any() or (octets.ctypes.data - tail) % block:
-        return False
-    edges = [0, *(np.flatnonzero(np.diff(starts) != size) + 1).tolist(), len(starts)]
-    # Complete blocks of a run of frames go to the array, the others to a memory between: (first byte, end) each.
-    begins = [*starts[edges[:-1]].tolist(), int(starts[-1]) + size]
-    ends = [begins[0], *(starts[np.array(edges[1:]) - 1] + size).tolist()]
-    lengths = [begin + head - (end - tail) for end, begin in zip(ends, begins, strict=True)]
-    between = np.split(memory.take(sum(lengths)), np.cumsum(lengths))[:-1]
-    runs = [octets[low * size : high * size] for low, high in pairwise(edges)]
-    parts = [between[0].data]
-    for run, after in zip(runs, between[1:], strict=True):
-        parts += [run[head : len(run) - tail].data, after.data]
-    if len(parts) > MAX_PARTS or not piece.file.read_parts(begins[0] - tail, parts):
-        return False
-    for run, before, after in zip(runs, between, between[1:], strict=False):
-        run[:head] = before[len(before) - head :]
-        run[len(run) - tail :] = after[:tail]
-    return True
 
 
 def _taken(source: FrameSource, piece: Future[Frames]) -> Iterator[tuple[int, NDArray[Any]]]:

@@ -41,7 +41,7 @@ from acqstream.formats.ndtiff.index_entries import INDEX_NAME, plain_name
 from acqstream.formats.ndtiff.index_file import FrameIndex, IndexFile
 from acqstream.formats.ndtiff.index_maps import IndexMaps
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES, StoredFrame, is_raw, payload_bytes
-from acqstream.formats.ndtiff.read_ahead import PIECE_BYTES, empty_frames, piece_memory, read_ahead, read_together
+from acqstream.formats.ndtiff.read_ahead import PIECE_BYTES, piece_memory, read_ahead, read_together
 from acqstream.formats.ndtiff.stack_files import FrameBytes, StackFiles
 from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_json_object
 from acqstream.model.axes import Axes, AxisValue
@@ -270,7 +270,7 @@ class NDTiffReader:
             raise ValueError(f"out must be a C-contiguous array {shape} of {dtype}, not {out.shape} of {out.dtype}")
         if out is None and len(rows) * first.payload_bytes > _MUCH_BYTES:
             self.read_pixels(int(rows[0]))  # before all of it is allocated: a damaged index may promise any shape
-        target: NDArray[Any] = empty_frames(shape, dtype, first.pixels) if out is None else out
+        target: NDArray[Any] = np.empty(shape, dtype) if out is None else out
         if target.nbytes <= _FEW_BYTES:
             for place, row in enumerate(rows.tolist()):
                 target[place] = self.read_pixels(row)

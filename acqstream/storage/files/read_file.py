@@ -10,7 +10,7 @@ import errno
 import os
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -234,7 +234,6 @@ class RemoteFile(ReadFile):
         return len(data)
 
 
-MAX_PARTS = 1024  # of memory, that one read fills: IOV_MAX of Linux
 BLOCK_BYTES = 4096  # alignment of offsets, lengths and memory; a multiple of the sector size of common disks
 _HUGE_PAGE_BYTES = 2**21
 
@@ -295,22 +294,6 @@ class BlockFile:
     def size(self) -> int:
         """Length of the file now, in bytes."""
         return self._buffered.size()
-
-    @property
-    def is_direct(self) -> bool:
-        """False if reads go through the page cache: then offsets, lengths and memory need no alignment."""
-        return self._direct >= 0
-
-    def read_parts(self, offset: int, parts: Sequence[memoryview]) -> bool:
-        """Fill the parts, at most MAX_PARTS, one after the other from `offset` on.
-
-        False if that was not possible: `read_blocks` reads what can be read, or raises the error.
-        """
-        try:
-            count = FILES.pread_parts(self._direct if self.is_direct else self._buffered.fileno(), parts, offset)
-        except OSError:
-            return False
-        return count == sum(map(len, parts))
 
     def read_blocks(self, offset: int, memory: memoryview) -> int:
         """Fill `memory` (complete blocks, page-aligned) from `offset` on, a multiple of BLOCK_BYTES.

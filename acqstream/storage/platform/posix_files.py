@@ -129,10 +129,6 @@ class PosixFiles:
         """Bytes read into `buffer`; may be fewer than it takes, and are 0 at the end of the file."""
         return os.preadv(fd, [buffer], offset)
 
-    def pread_parts(self, fd: int, parts: Sequence[memoryview], offset: int) -> int:
-        """As `pread_into`, into several buffers, one after the other."""
-        return os.preadv(fd, parts, offset)
-
     def fdatasync(self, fd: int) -> None:
         """Force written data and the length of the file to the disk."""
         os.fsync(fd)

@@ -112,15 +112,6 @@ class WindowsFiles:
             raise windows_error(code)
         return count.value
 
-    def pread_parts(self, fd: int, parts: Sequence[memoryview], offset: int) -> int:
-        total = 0
-        for part in parts:
-            count = self.pread_into(fd, part, offset + total)
-            total += count
-            if count < len(part):
-                break
-        return total
-
     def fdatasync(self, fd: int) -> None:
         # Data, length and the log of the file system: Windows has no documented call that forces less.
         if not kernel32().FlushFileBuffers(fd):
