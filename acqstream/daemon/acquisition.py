@@ -23,7 +23,7 @@ from acqstream.log.log import Log
 from acqstream.log.memory import Share
 from acqstream.log.writer import BATCH_BYTES
 from acqstream.mirrors.view_kinds import folder_of
-from acqstream.model.dataset_name import normal_name
+from acqstream.model.dataset_name import name_key, normal_name
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.receipt import Receipt, Status
 from acqstream.model.state import AcquisitionState, Cursors, Limit
@@ -364,8 +364,9 @@ class AcquisitionRegistry:
         return self._running.get(dataset_id)
 
     def by_name(self, name: str) -> ActiveAcquisition | None:
-        """name: normalized, as in requests."""
-        return next((one for one in self._running.values() if normal_name(one.name) == name), None)
+        """name: normalized, as in requests. Its folders may differ in case and form, as those that the daemon takes."""
+        found = [one for one in self._running.values() if _place(one.name) == _place(name)]
+        return min(found, key=lambda one: normal_name(one.name) != name, default=None)
 
     def receipt(self, dataset_id: str) -> Receipt | None:
         """Return the receipt of an acquisition that ended lately and was not resumed."""
@@ -382,6 +383,12 @@ class AcquisitionRegistry:
         self._receipts[acquisition.dataset_id] = receipt
         while len(self._receipts) > MAX_RECEIPTS:
             self._receipts.popitem(last=False)
+
+
+def _place(name: str) -> tuple[str, str]:
+    """Equal for two names of one dataset."""
+    folders, _, last = name.rpartition("/")
+    return name_key(folders), normal_name(last)
 
 
 class AcquisitionViews:

@@ -36,6 +36,18 @@ def test_a_name_is_found_in_its_normal_form() -> None:
     assert registry.by_name("other") is None
 
 
+def test_folders_of_a_name_may_differ_in_case() -> None:
+    """As when it was opened: an existing folder is taken. The name itself is one of its own."""
+    registry, acquisition, other = AcquisitionRegistry(), running(0, "zoe/Cells"), running(1, "ZOE/Cells")
+    registry.add(acquisition)
+    assert registry.by_name("Zoe/Cells") is acquisition
+    assert registry.by_name("Zoe/cells") is None
+    assert registry.by_name("Cells") is None
+    registry.add(other)
+    assert registry.by_name("zoe/Cells") is acquisition
+    assert registry.by_name("ZOE/Cells") is other, "on Linux there may be both"
+
+
 def test_the_last_receipts_are_kept_until_the_acquisition_is_resumed() -> None:
     registry = AcquisitionRegistry()
     receipts: list[Any] = [object() for _ in range(MAX_RECEIPTS + 1)]
