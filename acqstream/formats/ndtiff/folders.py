@@ -59,8 +59,10 @@ VIEW_SUFFIX = ".view"  # of the folder beside a mirror
 _CHECKPOINT = "view.json"
 _ZARR_DOCUMENTS = ("zarr.json", ".zarray", ".zgroup", ".zattrs")
 _SERVER_DOCUMENTS = (".domain.json", ".dataset.json")  # of HSDS
-_DOCUMENTS = frozenset(  # of containers, but those of ours, which begin with "acqstream"
+_OWN_NOTES = ("acqstream-array.json", "acqstream-hsds.json", "acqstream-volume.json")
+_DOCUMENTS = frozenset(  # of containers, and of datasets that begin or have lost their index
     {*_ZARR_DOCUMENTS, *_SERVER_DOCUMENTS, "attributes.json", "info", "header.wkw", "datasource-properties.json"}
+    | {*_OWN_NOTES, "acqstream.journal", NOTES_NAME}
 )
 _LISTING_SUFFIX, _LISTED_SUFFIX = ".xml", ".n5"  # of a file beside a mirror, and of that mirror
 
@@ -108,7 +110,7 @@ def container_of(path: Path) -> Path:
 def is_run(folder: str | os.PathLike[str]) -> bool:
     """True for the folder of a dataset with an index, or of one that begins. Looks at names only, on this machine."""
     place = os.fspath(folder)  # no Path: lists of runs ask this for each of tens of thousands of names
-    is_known = os.path.exists(f"{place}/{INDEX_NAME}") or os.path.isfile(f"{place}/{STATE_NAME}")
+    is_known = os.path.isfile(f"{place}/{INDEX_NAME}") or os.path.isfile(f"{place}/{STATE_NAME}")
     return is_known or os.path.isdir(f"{place}/{FULL_RESOLUTION}")
 
 
@@ -140,16 +142,26 @@ def holds_runs(folder: str | os.PathLike[str], name: str, names: Collection[str]
 
     names: all names in `folder`. Looks at names only. False for hidden folders, and where the names cannot be read.
     """
-    path = f"{os.fspath(folder)}/{name}"
-    if name.startswith(".") or name.endswith(VIEW_SUFFIX) or f"{name}{VIEW_SUFFIX}" in names:
-        return False
-    if is_run(path) or run_of_part(Path(folder), name, names):
-        return False
     try:
-        with os.scandir(path) as found:
-            return not any(one.name.startswith("acqstream") or one.name in _DOCUMENTS for one in found)
+        return is_separate(folder, name, names) and not has_documents(f"{os.fspath(folder)}/{name}")
     except OSError:  # a file, another user's folder, or removed meanwhile
         return False
+
+
+def is_separate(folder: str | os.PathLike[str], name: str, names: Collection[str]) -> bool:
+    """True for what is no run, no part of one, and not hidden, also where nothing has this name yet.
+
+    names: all names in `folder`. Looks at names only.
+    """
+    if name.startswith(".") or name.endswith(VIEW_SUFFIX) or f"{name}{VIEW_SUFFIX}" in names:
+        return False
+    return not (is_run(f"{os.fspath(folder)}/{name}") or run_of_part(Path(folder), name, names))
+
+
+def has_documents(path: str) -> bool:
+    """True for a folder with a file that containers have, or datasets that begin. Raises OSError if not readable."""
+    with os.scandir(path) as found:
+        return any(one.name in _DOCUMENTS and os.path.isfile(one.path) for one in found)
 
 
 def mirror_parts(name: str, names: Collection[str]) -> Iterator[str]:
@@ -327,8 +339,8 @@ def read_records(dataset: Path) -> dict[str, MirrorResult]:
     """All records in a dataset's folder by key, the first MAX_RECORDS by name; none for a dataset on a web server.
 
     A damaged one reads as "unfinished" with the damage as reason. A mirror that had ended, and whose folder is gone or
-    is one of another dataset now, reads as "removed". Of two with one name, the one that lies beside the dataset under
-    it keeps it, and the other one has its path as its name. Raises StorageError if the folder cannot be listed.
+    is one of another dataset now, reads as "removed". Of two with one name, the one that lies beside the dataset keeps
+    it, and the other one has its path as its name. Raises StorageError if the folder cannot be listed.
     """
     if is_remote(dataset):
         return {}
@@ -341,7 +353,7 @@ def read_records(dataset: Path) -> dict[str, MirrorResult]:
     place, own_id = Path(os.path.realpath(dataset)), dataset_id(dataset) if keys else ""
     records = {key: found for key in keys if (found := read_record(dataset, key)) is not None}
     owners: dict[str, str] = {}
-    for key in sorted(records, key=lambda key: (records[key].name != key, key)):
+    for key in sorted(records, key=lambda key: (not _is_beside(place, recorded_folder(place, key, records[key])), key)):
         owners.setdefault(records[key].name, key)
     return {
         key: replace(
@@ -351,6 +363,10 @@ def read_records(dataset: Path) -> dict[str, MirrorResult]:
         )
         for key, found in records.items()
     }
+
+
+def _is_beside(dataset: Path, mirror: Path) -> bool:
+    return mirror.parent == dataset.parent and mirror.name.startswith(f"{dataset.name}.")
 
 
 def _is_removed(folder: Path, own_id: str, recorded: MirrorResult) -> bool:

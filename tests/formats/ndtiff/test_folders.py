@@ -126,5 +126,8 @@ def test_a_folder_for_runs_is_one(tmp_path: Path) -> None:
     (tmp_path / "anna.2026" / "notes.txt").touch()
     add_dataset(tmp_path / "anna")
     names = {"anna", "anna.2026"}
+    for name in ("info", "acqstream_demo", "zarr.json"):
+        (tmp_path / "anna.2026" / name).mkdir()
+    (tmp_path / "anna.2026" / "acqstream.log").touch()
     assert folders.holds_runs(tmp_path, "anna.2026", names), "of a name that a part could have, and is none"
     assert not folders.holds_runs(tmp_path, "anna", names)
