@@ -29,14 +29,14 @@ from acqstream.errors import (
     ProtocolError,
     StorageError,
 )
-from acqstream.formats.ndtiff.folders import read_records
+from acqstream.formats.ndtiff.folders import read_records, record_key
 from acqstream.integrity.recover import is_in_order, recover
 from acqstream.log.log import Log
 from acqstream.log.memory import FIRST_BYTES
 from acqstream.log.recent_frames import Followers
 from acqstream.log.state_file import DatasetState, read_receipt, read_state
 from acqstream.mirrors.mirror_plan import Budget, has_separate_tiles
-from acqstream.mirrors.view_kinds import check_request, check_view, mirror_format
+from acqstream.mirrors.view_kinds import check_request, check_view, folder_of, mirror_format
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.axes import TILE_AXES
 from acqstream.model.receipt import Receipt
@@ -254,7 +254,7 @@ def _plan_resume(spec: AcquisitionSpec, folder: Path, state: DatasetState, *, le
         raise AcquisitionRefused(text + (f": {state.reason}" if state.reason else ""), code="name_taken")
     epoch = _next_epoch(spec, state)
     tiles = state.tiles  # those of the first request decide whether levels are made
-    gone = _removed_mirrors(spec, folder, state)
+    gone = _removed_mirrors(spec, folder, state, left_out)
     kept_views = tuple(view for view in _stored_views(state) if view.name not in gone)
     views = {view.name: view for view in kept_views}  # these keep their first settings
     for view in spec.views:
@@ -281,11 +281,21 @@ def _plan_resume(spec: AcquisitionSpec, folder: Path, state: DatasetState, *, le
     return OpenPlan(folder, stored, state, warnings, left_out)
 
 
-def _removed_mirrors(spec: AcquisitionSpec, folder: Path, state: DatasetState) -> list[str]:
+def _removed_mirrors(spec: AcquisitionSpec, folder: Path, state: DatasetState, left_out: LeftOut) -> list[str]:
     """Return the mirrors that stay removed: all that were, but those that another `create` asks for by name now."""
     is_new = spec.dataset_id != state.dataset_id and not spec.default_mirrors
     asked = {view.name for view in spec.views} if is_new else set()
-    return [one.name for one in read_records(folder).values() if one.state == "removed" and one.name not in asked]
+    removed = {key for key, one in read_records(folder).items() if one.state == "removed"}
+    views = {view.name: view for view in (*spec.views, *(view for view, _ in left_out), *_stored_views(state))}
+    return [name for name, view in views.items() if name not in asked and _key_of(folder, view) in removed]
+
+
+def _key_of(folder: Path, view: ViewSpec) -> str:
+    """The key of a view's record; "" for a view that cannot be made."""
+    try:
+        return record_key(folder, folder_of(folder, view))
+    except ConfigError:
+        return ""
 
 
 def _is_default_pyramid(spec: AcquisitionSpec) -> bool:

@@ -219,3 +219,18 @@ def test_mirrors_elsewhere_have_records_of_their_own(cells: Path, tmp_path: Path
     one, other = (record_key(cells, tmp_path / name / "cells.n5.view") for name in ("one", "other"))
     assert beside == "n5"
     assert len({beside, one, other}) == 3
+
+
+@pytest.mark.parametrize(("key", "name"), [("ome.zarr", "ome-zarr"), ("fine.n5", "fine"), ("n5", "n5")])
+def test_of_two_with_one_name_the_mirror_beside_the_dataset_keeps_it(cells: Path, key: str, name: str) -> None:
+    result = MirrorResult(name=name, state="interrupted", frames=3, published=3)
+    places = [cells.with_name(f"cells.{key}"), *(cells.parent / f"nas{n}" / f"x.{key}" for n in range(8))]
+    for place in places:
+        place.mkdir(parents=True)
+        record_result(LocalDisk(), cells, place.with_name(f"{place.name}.view"), result)
+    found = read_records(cells)
+    assert found[key].name == name
+    assert {one.state for one in found.values()} == {"interrupted"}
+    assert sorted(one.name for one in found.values()) == sorted([name, *(f"../nas{n}/x.{key}" for n in range(8))]), (
+        "the others have their paths"
+    )
