@@ -11,6 +11,8 @@ import acqstream
 from acqstream.errors import CorruptDataset, UnknownFormat
 from acqstream.formats.ndtiff import folders
 from acqstream.formats.ndtiff.folders import container_of, find_folders, level_of, overlap_in
+from acqstream.formats.registry import chunk_formats
+from acqstream.storage.stores.data_path import data_path_of
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, Folder, image
 
 
@@ -119,6 +121,13 @@ def test_no_container_is_a_folder_for_runs(path: Path) -> None:
     names = {one.name for one in path.parent.iterdir()}
     subfolders = [one for one in path.iterdir() if one.is_dir()]
     assert not folders.holds_runs(path.parent, path.name, names) or not subfolders
+
+
+@pytest.mark.parametrize("name", sorted(folders._DOCUMENTS))
+def test_a_run_that_is_called_as_a_file_of_a_container_makes_none(tmp_path: Path, name: str) -> None:
+    add_dataset(tmp_path / "anna" / name)
+    assert folders.holds_runs(tmp_path, "anna", {"anna"})
+    assert not [one.name for one in chunk_formats() if one.detect(data_path_of(tmp_path / "anna"))]
 
 
 def test_a_folder_for_runs_is_one(tmp_path: Path) -> None:
