@@ -254,7 +254,7 @@ class DataDirectory:
                 is_fit = holds_runs(place.parent, place.name, names)
                 found = "a dataset, a part of one, or a container of another format"
             else:
-                is_fit = is_separate(place.parent, part, names | {part})
+                is_fit = is_separate(place.parent, part, names)
                 found = "named as a part of a dataset"
             if not is_fit and refusal is None:
                 refusal = _not_a_folder(place, found)

@@ -221,6 +221,7 @@ def test_no_folder_is_made_under_the_name_of_a_part(directory: DataDirectory) ->
         with pytest.raises(AcquisitionRefused, match=r"named as a part of .*un, which is being recorded") as info:
             choose(directory, "anna/run.n5/x", run, "anna/other")
         assert info.value.code == "bad_name"
+    assert choose(directory, "bob/run.n5/x", "anna/run") == "bob/run.n5/x"
     (top / "anna" / "run.2026").mkdir(parents=True)
     assert choose(directory, "anna/run.2026/x", "anna/run") == "anna/run.2026/x", "it was there before"
     assert choose(directory, "anna/runs/x", "anna/run", "anna.b", "anna/runs/x/more") == "anna/runs/x_1"
@@ -230,7 +231,8 @@ def test_a_run_that_lies_in_a_part_is_found(directory: DataDirectory) -> None:
     begun(directory.path / "cells")
     run = begun(directory.path / "cells.pyramid" / "x")
     assert directory.find("cells.pyramid/x") == run
-    assert "a part of one" in refused(directory, "cells.pyramid/y")
+    for name in ("y", "x/y"):
+        assert f"{run.parent} is a dataset, a part of one" in refused(directory, f"cells.pyramid/{name}")
 
 
 def test_the_data_directory_of_another_daemon_is_left_alone(
