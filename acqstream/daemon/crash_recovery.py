@@ -32,7 +32,7 @@ GROWTH_WATCH_S = 1.5  # longer than the interval of commits on a slow disk
 
 
 class EarlierRuns(NamedTuple):
-    """What earlier daemons left in a data directory, in order of names.
+    """What earlier daemons left in a data directory.
 
     crashed: in writing, half created, or unreadable; viewed: whose request has views, complete or not.
     """

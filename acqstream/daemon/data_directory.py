@@ -22,11 +22,13 @@ from pathlib import Path
 import psutil
 
 from acqstream.errors import AcqStreamError, AcquisitionRefused, ConfigError, DatasetExists, StorageError
-from acqstream.formats.ndtiff.folders import VIEW_SUFFIX, holds_runs
+from acqstream.formats.ndtiff.folders import VIEW_SUFFIX, has_documents, holds_runs, is_separate
+from acqstream.log.journal import JOURNAL_NAME
+from acqstream.log.state_file import STATE_NAME
 from acqstream.model.daemon_note import DaemonNote
 from acqstream.model.dataset_name import MAX_FOLDERS, name_key, name_problem, normal_name
 from acqstream.storage import platform
-from acqstream.storage.files.directory_lock import DirectoryLock, LockHolder, read_holder
+from acqstream.storage.files.directory_lock import LOCK_NAME, DirectoryLock, LockHolder, holder_of, read_holder
 from acqstream.storage.files.folder_tree import is_link
 from acqstream.storage.platform.capabilities import max_path_characters, process_space
 
@@ -36,7 +38,7 @@ logger = logging.getLogger("acqstream.daemon")
 # "/Full resolution/_NDTiffStack_1000.tif.part", ".ome.zarr/10/c/1000/1000/1000/1000/1000.new".
 _MAX_OTHER_CHARACTERS = 64
 _UNICODE = ("utf-8", "utf8")
-MAX_BRANCHES = 10_000  # folders of users and days
+MAX_BRANCHES = 10_000  # folders of users and days, which have folders in them
 
 
 def check_name(name: str) -> None:
@@ -71,6 +73,7 @@ class DataDirectory:
             raise ConfigError(f"data directory {shown} has a name that is not UTF-8; use another one")
         self.is_predecessor_dead = False  # proved
         self._lock = DirectoryLock(str(self.path), own_process(), self._why_in_use)
+        self._ended_holders: dict[str, LockHolder] = {}  # of folders below, as their lock files name them
         self._ended = threading.Event()
         self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         self._heart.start()
@@ -111,32 +114,67 @@ class DataDirectory:
     def folders(self) -> Iterator[Path]:
         """Yield the folders that may be datasets, without links: another daemon may write where they lead.
 
-        Those in folders of users and days too, of at most MAX_BRANCHES; in order of names.
+        Those in folders of users and days too, of at most MAX_BRANCHES, upper ones first, then those that changed last.
         """
-        branches = [0]
-        yield from self._below(str(self.path), 0, branches)
-        if branches[0] >= MAX_BRANCHES:
-            text = "%s has more than %d folders without a dataset: what is in further ones is not recovered"
-            logger.warning(text, self.path, MAX_BRANCHES)
+        level, count = [str(self.path)], 0
+        for depth in range(MAX_FOLDERS + 1):
+            below: list[tuple[int, str]] = []
+            for folder in level:
+                names, entries = self._list(folder, is_top=not depth)
+                if not entries:
+                    continue
+                if count > MAX_BRANCHES:
+                    text = "%s has more than %d folders without a dataset: what is in further ones is not recovered"
+                    logger.warning(text, self.path, MAX_BRANCHES)
+                    return
+                count += 1
+                for entry in entries:
+                    if not is_separate(folder, entry.name, names):
+                        yield Path(entry.path)
+                    elif not _has_documents(entry.path):
+                        below.append((-_changed_ns(entry), entry.path))
+                    else:  # a folder of a user too may have a file of such a name
+                        yield Path(entry.path)
+                        found = self._list(entry.path)[1]
+                        yield from (Path(one.path) for one in found if _has_state(one.path))
+            level = [path for _, path in sorted(below)]
 
-    def _below(self, folder: str, depth: int, branches: list[int]) -> Iterator[Path]:
+    def _list(self, folder: str, *, is_top: bool = False) -> tuple[set[str], list[os.DirEntry[str]]]:
+        """All names in a folder, and the folders in it, without links; none if it is another daemon's."""
         try:
             with os.scandir(folder) as found:
-                entries = sorted(found, key=lambda one: one.name)
+                entries = [*found]
         except OSError as error:
-            if not depth:
+            if is_top:
                 raise
             logger.warning("cannot look for datasets in %s: %s", folder, error)
-            return
+            return set(), []
         names = {entry.name for entry in entries}
-        for entry in entries:
-            if not entry.is_dir(follow_symlinks=False) or is_link(entry.path):
-                continue
-            if branches[0] < MAX_BRANCHES and depth < MAX_FOLDERS and holds_runs(folder, entry.name, names):
-                branches[0] += 1
-                yield from self._below(entry.path, depth + 1, branches)
-            else:
-                yield Path(entry.path)
+        if not is_top and LOCK_NAME in names and (owner := self._other_daemon(folder)):
+            logger.warning("not searched: %s is the data directory of another daemon, %s", folder, owner)
+            return set(), []
+        folders = [one for one in entries if one.is_dir(follow_symlinks=False) and not is_link(one.path)]
+        return names, sorted(folders, key=lambda one: one.name)
+
+    def _other_daemon(self, folder: str) -> str:
+        """The daemon whose data directory a folder below this one is; "" for none. As slow as why_in_use at first."""
+        path = os.path.join(folder, LOCK_NAME)
+        try:
+            if holder := holder_of(folder):
+                return holder.name
+            last = read_holder(folder)
+            if self._ended_holders.get(folder) == last:
+                return ""
+            if why_in_use(folder, last):
+                return last.name
+        except FileNotFoundError:
+            return ""
+        except (StorageError, OSError) as error:  # another user's; the file of a daemon that has ended is empty
+            with contextlib.suppress(OSError):
+                return "" if not os.lstat(path).st_size else f"or its lock file is damaged: {error}"
+            return ""
+        self._ended_holders[folder] = last
+        return ""
 
     def name_of(self, folder: Path) -> str:
         """The name of the dataset in a folder below this one."""
@@ -145,14 +183,17 @@ class DataDirectory:
     def find(self, name: str) -> Path:
         """Return the existing folder of this name in any form of Unicode, else the path of a new one.
 
-        Raises AcquisitionRefused (bad_name) if a part of the name is a folder that can hold no dataset.
+        Raises AcquisitionRefused (bad_name) if a part of the name is a folder that can hold no dataset, unless it has
+        this one already.
         """
-        place, last = self._place_of(name)
+        place, last, refusal = self._place_of(name)
         path = place / last
-        if last.isascii() or path.exists() or not place.is_dir():
-            return path
-        same = [entry for entry in os.listdir(place) if normal_name(entry) == last]
-        return place / same[0] if same else path  # a folder copied from macOS may have decomposed letters
+        if not (last.isascii() or path.exists() or not place.is_dir()):
+            same = [entry for entry in os.listdir(place) if normal_name(entry) == last]
+            path = place / same[0] if same else path  # a folder copied from macOS may have decomposed letters
+        if refusal is not None and not os.path.isfile(path / STATE_NAME):
+            raise refusal
+        return path
 
     def choose(self, name: str, *, number_if_taken: bool, in_use: set[str]) -> Path:
         """Return the folder for a new dataset, which does not exist. Names differ by more than case and Unicode form.
@@ -162,7 +203,9 @@ class DataDirectory:
         (bad_name) or DatasetExists.
         """
         check_name(name)
-        place, last = self._place_of(name)
+        place, last, refusal = self._place_of(name)
+        if refusal is not None:
+            raise refusal
         _check_length(place, last)
         above = name_key(self.name_of(place / "_")).split("/")[:-1]
         taken = set()
@@ -170,6 +213,11 @@ class DataDirectory:
             key = name_key(one).split("/")
             if key == above[: len(key)]:
                 raise _not_a_folder(self.path / one, "a dataset that is being recorded")
+            depth = len(key)
+            if depth <= len(above) and key[:-1] == above[: depth - 1] and above[depth - 1].startswith(f"{key[-1]}."):
+                folder = self.path.joinpath(*place.relative_to(self.path).parts[:depth])
+                if not folder.is_dir():
+                    raise _not_a_folder(folder, f"named as a part of {one}, which is being recorded")
             if key[: len(above)] == above:
                 taken.add(key[len(above)])
         if name_key(last) not in taken:
@@ -184,28 +232,36 @@ class DataDirectory:
         check_name(numbered)
         return place / numbered
 
-    def _place_of(self, name: str) -> tuple[Path, str]:
-        """The folder for the dataset of a checked name, which may be missing, and the last part of the name.
+    def _place_of(self, name: str) -> tuple[Path, str, AcquisitionRefused | None]:
+        """The folder for the dataset of a checked name, which may be missing, the last part, and why none can begin.
 
-        An existing folder is taken if its name is equal but for case and form. Raises AcquisitionRefused (bad_name).
+        An existing folder is taken if its name is equal but for case and form. Raises AcquisitionRefused (bad_name) for
+        a folder that may lead elsewhere, or that is another daemon's.
         """
         *parts, last = name.split("/")
-        place = self.path
+        place, refusal = self.path, None
         for number, part in enumerate(parts):
             try:
                 names = set(os.listdir(place))
             except FileNotFoundError:  # so are those in it
-                return place.joinpath(*parts[number:]), last
+                return place.joinpath(*parts[number:]), last, refusal
             except OSError as error:
                 raise _not_a_folder(place, f"not readable ({error.strerror})") from error
             same = [part] if part in names else sorted(one for one in names if name_key(one) == name_key(part))
             place /= same[0] if same else part
             if same:
-                self._check_folder(place, names)
-        return place, last
+                self._check_folder(place)
+                is_fit = holds_runs(place.parent, place.name, names)
+                found = "a dataset, a part of one, or a container of another format"
+            else:
+                is_fit = is_separate(place.parent, part, names)
+                found = "named as a part of a dataset"
+            if not is_fit and refusal is None:
+                refusal = _not_a_folder(place, found)
+        return place, last, refusal
 
-    def _check_folder(self, place: Path, names: set[str]) -> None:
-        """Raise AcquisitionRefused (bad_name) unless datasets may lie in this folder, whose neighbours are `names`."""
+    def _check_folder(self, place: Path) -> None:
+        """Raise AcquisitionRefused (bad_name) for a folder that may lead elsewhere, or that is another daemon's."""
         try:
             found = place.lstat()
             if is_link(str(place)):
@@ -216,8 +272,27 @@ class DataDirectory:
                 raise _not_a_folder(place, f"on another disk than {self.path}")
         except OSError as error:
             raise _not_a_folder(place, f"not readable ({error.strerror})") from error
-        if not holds_runs(place.parent, place.name, names):
-            raise _not_a_folder(place, "a dataset, a part of one, or a container of another format")
+        if owner := self._other_daemon(str(place)):
+            raise _not_a_folder(place, f"the data directory of another daemon, {owner}")
+
+
+def _has_documents(folder: str) -> bool:
+    """True also for a folder that cannot be listed."""
+    try:
+        return has_documents(folder)
+    except OSError:
+        return True
+
+
+def _has_state(folder: str) -> bool:
+    return os.path.isfile(f"{folder}/{STATE_NAME}") or os.path.isfile(f"{folder}/{JOURNAL_NAME}")
+
+
+def _changed_ns(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_mtime_ns
+    except OSError:  # removed meanwhile
+        return 0
 
 
 def _not_a_folder(place: Path, found: str) -> AcquisitionRefused:

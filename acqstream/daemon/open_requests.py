@@ -254,7 +254,7 @@ def _plan_resume(spec: AcquisitionSpec, folder: Path, state: DatasetState, *, le
         raise AcquisitionRefused(text + (f": {state.reason}" if state.reason else ""), code="name_taken")
     epoch = _next_epoch(spec, state)
     tiles = state.tiles  # those of the first request decide whether levels are made
-    gone = _removed_mirrors(spec, folder, state)
+    gone = _removed_mirrors(spec, folder, state, left_out)
     kept_views = tuple(view for view in _stored_views(state) if view.name not in gone)
     views = {view.name: view for view in kept_views}  # these keep their first settings
     for view in spec.views:
@@ -281,17 +281,17 @@ def _plan_resume(spec: AcquisitionSpec, folder: Path, state: DatasetState, *, le
     return OpenPlan(folder, stored, state, warnings, left_out)
 
 
-def _removed_mirrors(spec: AcquisitionSpec, folder: Path, state: DatasetState) -> list[str]:
+def _removed_mirrors(spec: AcquisitionSpec, folder: Path, state: DatasetState, left_out: LeftOut) -> list[str]:
     """Return the mirrors that stay removed: all that were, but those that another `create` asks for by name now."""
     is_new = spec.dataset_id != state.dataset_id and not spec.default_mirrors
     asked = {view.name for view in spec.views} if is_new else set()
     removed = {key for key, one in read_records(folder).items() if one.state == "removed"}
-    views = {view.name: view for view in (*spec.views, *_stored_views(state)) if view.name not in asked}
-    return [name for name, view in views.items() if _record_key_of(folder, view) in removed]
+    views = {view.name: view for view in (*spec.views, *(view for view, _ in left_out), *_stored_views(state))}
+    return [name for name, view in views.items() if name not in asked and _key_of(folder, view) in removed]
 
 
-def _record_key_of(folder: Path, view: ViewSpec) -> str:
-    """Return the key of the record of a view; "" for a format that is not installed, whose mirrors have no folder."""
+def _key_of(folder: Path, view: ViewSpec) -> str:
+    """The key of a view's record; "" for a view that cannot be made."""
     try:
         return record_key(folder, folder_of(folder, view))
     except ConfigError:

@@ -19,7 +19,7 @@ from acqstream.errors import (
     DatasetLocked,
     StorageError,
 )
-from acqstream.formats.ndtiff.completion import StateFile, dataset_id
+from acqstream.formats.ndtiff.completion import STATE_NAME, StateFile, dataset_id
 from acqstream.formats.ndtiff.folders import (
     RECORD_PREFIX,
     VIEW_SUFFIX,
@@ -31,6 +31,7 @@ from acqstream.formats.ndtiff.folders import (
     recorded_folder,
     run_of_part,
 )
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.model.dataset_name import name_key
 from acqstream.storage.files.directory_lock import LOCK_NAME, is_locked
 from acqstream.storage.files.disk import Disk, write_all
@@ -66,9 +67,16 @@ class RunFiles:
         own_id = dataset_id(self.path)
         for part in self.parts:
             refuse_link(str(self.path.parent / part))
+            self._check_part(self.path.parent / part)
             other = id_of_notes(self.path.parent / part)
             if own_id and other not in ("", own_id):
                 raise DatasetError(f"{self.path.parent / part} is of another dataset than {self.path}: remove it first")
+
+    def _check_part(self, part: Path) -> None:
+        """Raises DatasetError if datasets lie in a part: it is a folder of runs that has the name of a part."""
+        for folder, names in walk(str(part)):
+            if not {STATE_NAME, INDEX_NAME, JOURNAL_NAME}.isdisjoint(names):
+                raise DatasetError(f"{folder} is a run of its own in {part}, a part of {self.path}: move it out first")
 
     @property
     def names(self) -> list[str]:

@@ -175,6 +175,140 @@ def test_datasets_in_folders_are_found_but_not_in_runs_mirrors_and_links(
     assert "anna/.stage/cells" not in found
 
 
+def begun(folder: Path) -> Path:
+    """A dataset as a log begins it."""
+    folder.mkdir(parents=True)
+    (folder / "acqstream.json").touch()
+    return folder
+
+
+def found_in(directory: DataDirectory) -> list[str]:
+    return [directory.name_of(path) for path in directory.folders()]
+
+
+@pytest.mark.parametrize("name", ["info", "attributes.json", "acqstream_demo", "acqstream.json", "NDTiff.index"])
+def test_a_run_may_have_a_name_that_containers_give_to_files(directory: DataDirectory, name: str) -> None:
+    run = begun(directory.path / "anna" / name)
+    begun(directory.path / "anna" / "crashed")
+    (directory.path / "anna" / "acqstream.log").touch()
+    assert choose(directory, "anna/next") == "anna/next"
+    assert directory.find(f"anna/{name}") == run
+    assert sorted(found_in(directory)) == sorted([f"anna/{name}", "anna/crashed"])
+
+
+@pytest.mark.parametrize("name", ["info", "acqstream.notes.jsonl", "zarr.json"])
+def test_a_file_as_of_a_container_locks_no_run_out(directory: DataDirectory, name: str) -> None:
+    run = begun(directory.path / "anna" / "crashed")
+    half = directory.path / "anna" / "half"
+    half.mkdir()
+    (half / "acqstream.journal").touch()
+    (directory.path / "anna" / name).touch()
+    assert directory.find("anna/crashed") == run
+    assert {"anna/crashed", "anna/half"} <= {*found_in(directory)}
+    assert "or a container of another format" in refused(directory, "anna/next")
+
+
+def test_no_folder_is_made_under_the_name_of_a_part(directory: DataDirectory) -> None:
+    top = directory.path
+    begun(top / "cells")
+    (top / "cells" / "acqstream.mirror.n5.json").touch()
+    (top / "left.view").mkdir()
+    for name in ("cells.pyramid", "cells.n5", "left"):
+        text = f"{top / name} is named as a part of a dataset; expected a folder for datasets: use another name"
+        assert refused(directory, f"{name}/x") == refused(directory, f"{name}/day/x") == text
+    assert choose(directory, "cells.2026/x") == "cells.2026/x"
+    for run in ("anna/run", "ANNA/Run"):
+        with pytest.raises(AcquisitionRefused, match=r"named as a part of .*un, which is being recorded") as info:
+            choose(directory, "anna/run.n5/x", run, "anna/other")
+        assert info.value.code == "bad_name"
+    assert choose(directory, "bob/run.n5/x", "anna/run") == "bob/run.n5/x"
+    (top / "anna" / "run.2026").mkdir(parents=True)
+    assert choose(directory, "anna/run.2026/x", "anna/run") == "anna/run.2026/x", "it was there before"
+    assert choose(directory, "anna/runs/x", "anna/run", "anna.b", "anna/runs/x/more") == "anna/runs/x_1"
+
+
+def test_a_run_that_lies_in_a_part_is_found(directory: DataDirectory) -> None:
+    begun(directory.path / "cells")
+    run = begun(directory.path / "cells.pyramid" / "x")
+    assert directory.find("cells.pyramid/x") == run
+    for name in ("y", "x/y"):
+        assert f"{run.parent} is a dataset, a part of one" in refused(directory, f"cells.pyramid/{name}")
+
+
+def test_the_data_directory_of_another_daemon_is_left_alone(
+    directory: DataDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    inner = directory.path / "anna" / "data"
+    begun(inner / "run")
+    begun(inner / "day" / "run")
+    other = DataDirectory(inner)
+    for name in ("anna/data/run", "anna/data/new", "anna/data/day/new"):
+        assert f"{inner} is the data directory of another daemon, acqstream pid" in refused(directory, name)
+    assert found_in(directory) == []
+    assert [one.getMessage() for one in caplog.records if "another daemon" in one.getMessage()] != []
+    (inner / "info").touch()
+    assert found_in(directory) == ["anna/data"]
+    (inner / "info").unlink()
+    other.close()
+    assert sorted(found_in(directory)) == ["anna/data/day/run", "anna/data/run"]
+    assert choose(directory, "anna/data/new") == "anna/data/new"
+
+
+def test_a_lock_file_that_cannot_be_read_is_told(directory: DataDirectory, tmp_path: Path) -> None:
+    folder = begun(tmp_path / "anna" / "run").parent
+    (folder / LOCK_NAME).mkdir()
+    (folder / LOCK_NAME / "more").touch()
+    if not os.lstat(folder / LOCK_NAME).st_size:
+        pytest.skip("folders have no size here")
+    assert "another daemon, or its lock file is damaged" in refused(directory, "anna/run")
+    assert found_in(directory) == []
+
+
+def test_a_daemon_elsewhere_that_has_ended_is_waited_for_once(
+    directory: DataDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No lock shows on other machines, but a heartbeat does."""
+    begun(directory.path / "anna" / "run")
+    lock, waits = directory.path / "anna" / LOCK_NAME, []
+    lock.write_text("acqstream pid 7 on other\n\nboot space 7 1.00 00000000000000000001\n")
+
+    def look(seconds: float) -> None:
+        waits.append(seconds)
+        if is_alive:
+            lock.write_text(f"acqstream pid 7 on other\n\nboot space 7 1.00 {len(waits):020d}\n")
+
+    monkeypatch.setattr(data_directory, "WATCH_S", 0.01)
+    monkeypatch.setattr(time, "sleep", look)
+    is_alive = True
+    assert "another daemon, acqstream pid 7 on other" in refused(directory, "anna/x")
+    is_alive = False
+    assert choose(directory, "anna/x") == "anna/x"
+    waits.clear()
+    assert choose(directory, "anna/x") == "anna/x"
+    assert not waits
+
+
+def test_of_too_many_folders_those_that_changed_last_are_looked_into(
+    directory: DataDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    top = directory.path
+    monkeypatch.setattr(data_directory, "MAX_BRANCHES", 4)
+    for number in range(6):
+        begun(top / "anna" / f"day{number}" / "run")
+        os.utime(top / "anna" / f"day{number}", (number, number))
+    for number in range(20):
+        (top / "anna" / f"plain{number}").mkdir()
+        (top / "anna" / f"plain{number}" / "image.tif").touch()
+    assert found_in(directory) == ["anna/day5/run", "anna/day4/run", "anna/day3/run"]
+    assert [one.getMessage() for one in caplog.records] == [
+        f"{top} has more than 4 folders without a dataset: what is in further ones is not recovered"
+    ]
+    caplog.clear()
+    monkeypatch.setattr(data_directory, "MAX_BRANCHES", 7)
+    assert len(found_in(directory)) == 6
+    assert not caplog.records
+
+
 def test_names_are_compared_without_regard_to_case(directory: DataDirectory) -> None:
     (directory.path / "Cells" / "Full resolution").mkdir(parents=True)  # empty, it may be the same folder
     for name, in_use in (("cells", set()), ("CELLS", set()), ("other", {"OTHER"})):

@@ -337,6 +337,21 @@ def test_an_opening_that_breaks_off_gives_its_memory_back(desk: Desk, monkeypatc
     assert desk.budget.used_bytes > 0
 
 
+def test_a_removed_mirror_of_one_name_elsewhere_costs_none_beside_the_dataset(desk: Desk) -> None:
+    zarr = ViewSpec("ome-zarr")
+    interrupted(desk, views=(zarr,))
+    folder = desk.data / "cells"
+    result = MirrorResult(name="ome-zarr", state="interrupted", frames=3, published=3)
+    for place in (desk.data / "cells.ome.zarr", *(desk.data / f"nas{number}" / "x.ome.zarr" for number in range(8))):
+        place.mkdir(parents=True, exist_ok=True)
+        record_result(LocalDisk(), folder, place.with_name(f"{place.name}.view"), result)
+        if place.parent != desk.data:
+            place.rmdir()
+    plan = desk.prepared(AcquisitionSpec(dataset_id=OTHER, name="cells", resume=True))
+    assert [view.name for view in plan.spec.views] == ["ome-zarr"]
+    assert not [text for code, text in plan.warnings if code == "mirror_removed"]
+
+
 @pytest.mark.parametrize("is_asked", [False, True])
 def test_a_mirror_that_was_removed_stays_removed_unless_it_is_named_again(desk: Desk, *, is_asked: bool) -> None:
     n5, zarr = ViewSpec("n5"), ViewSpec("ome-zarr")

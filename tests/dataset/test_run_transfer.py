@@ -595,3 +595,20 @@ def test_frames_without_an_index_are_frames(cells: Path, damage: str) -> None:
 def test_a_run_without_frames_is_no_loss(data: Path) -> None:
     write_log(data / "empty", [])
     assert not RunFiles(data / "empty").is_only_copy
+
+
+@pytest.mark.parametrize("name", ["x", "day/x"])
+def test_runs_in_a_folder_that_has_the_name_of_a_part_are_not_removed(tmp_path: Path, name: str) -> None:
+    cells = make_run(tmp_path / "cells", mirror=False)
+    (tmp_path / "cells.pyramid" / name).parent.mkdir(parents=True)
+    other = make_run(tmp_path / "cells.pyramid" / name, mirror=False)
+    before = content(tmp_path)
+    text = f"{other} is a run of its own in {tmp_path / 'cells.pyramid'}, a part of {cells}: move it out first"
+    for change in (lambda: remove_run(cells), lambda: move_run(cells, tmp_path / "moved")):
+        with pytest.raises(DatasetError) as info:
+            change()
+        assert str(info.value) == text
+    assert content(tmp_path) == before
+    move_run(other, tmp_path / "out")
+    remove_run(cells)
+    assert (tmp_path / "out" / "NDTiff.index").is_file()

@@ -450,7 +450,7 @@ def _is_group(folder: DataPath) -> bool:
     try:
         attributes = read_attributes(folder)
     except DatasetError:
-        return True  # damaged: opening it will say so
+        return not (folder / ATTRIBUTES_NAME).is_folder()  # damaged: opening it will say so
     if is_dataset(attributes) or _is_container(container_of(folder)):
         return True
     children = itertools.islice(folder.children(), _MAX_CHILDREN)

@@ -59,8 +59,10 @@ VIEW_SUFFIX = ".view"  # of the folder beside a mirror
 _CHECKPOINT = "view.json"
 _ZARR_DOCUMENTS = ("zarr.json", ".zarray", ".zgroup", ".zattrs")
 _SERVER_DOCUMENTS = (".domain.json", ".dataset.json")  # of HSDS
-_DOCUMENTS = frozenset(  # of containers, but those of ours, which begin with "acqstream"
+_OWN_NOTES = ("acqstream-array.json", "acqstream-hsds.json", "acqstream-volume.json")
+_DOCUMENTS = frozenset(  # of containers, and of datasets that begin or have lost their index
     {*_ZARR_DOCUMENTS, *_SERVER_DOCUMENTS, "attributes.json", "info", "header.wkw", "datasource-properties.json"}
+    | {*_OWN_NOTES, "acqstream.journal", NOTES_NAME}
 )
 _LISTING_SUFFIX, _LISTED_SUFFIX = ".xml", ".n5"  # of a file beside a mirror, and of that mirror
 
@@ -108,7 +110,7 @@ def container_of(path: Path) -> Path:
 def is_run(folder: str | os.PathLike[str]) -> bool:
     """True for the folder of a dataset with an index, or of one that begins. Looks at names only, on this machine."""
     place = os.fspath(folder)  # no Path: lists of runs ask this for each of tens of thousands of names
-    is_known = os.path.exists(f"{place}/{INDEX_NAME}") or os.path.isfile(f"{place}/{STATE_NAME}")
+    is_known = os.path.isfile(f"{place}/{INDEX_NAME}") or os.path.isfile(f"{place}/{STATE_NAME}")
     return is_known or os.path.isdir(f"{place}/{FULL_RESOLUTION}")
 
 
@@ -140,16 +142,26 @@ def holds_runs(folder: str | os.PathLike[str], name: str, names: Collection[str]
 
     names: all names in `folder`. Looks at names only. False for hidden folders, and where the names cannot be read.
     """
-    path = f"{os.fspath(folder)}/{name}"
-    if name.startswith(".") or name.endswith(VIEW_SUFFIX) or f"{name}{VIEW_SUFFIX}" in names:
-        return False
-    if is_run(path) or run_of_part(Path(folder), name, names):
-        return False
     try:
-        with os.scandir(path) as found:
-            return not any(one.name.startswith("acqstream") or one.name in _DOCUMENTS for one in found)
+        return is_separate(folder, name, names) and not has_documents(f"{os.fspath(folder)}/{name}")
     except OSError:  # a file, another user's folder, or removed meanwhile
         return False
+
+
+def is_separate(folder: str | os.PathLike[str], name: str, names: Collection[str]) -> bool:
+    """True for what is no run, no part of one, and not hidden, also where nothing has this name yet.
+
+    names: all names in `folder`. Looks at names only.
+    """
+    if name.startswith(".") or name.endswith(VIEW_SUFFIX) or f"{name}{VIEW_SUFFIX}" in names:
+        return False
+    return not (is_run(f"{os.fspath(folder)}/{name}") or run_of_part(Path(folder), name, names))
+
+
+def has_documents(path: str) -> bool:
+    """True for a folder with a file that containers have, or datasets that begin. Raises OSError if not readable."""
+    with os.scandir(path) as found:
+        return any(one.name in _DOCUMENTS and os.path.isfile(one.path) for one in found)
 
 
 def mirror_parts(name: str, names: Collection[str]) -> Iterator[str]:

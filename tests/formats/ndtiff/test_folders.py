@@ -11,6 +11,8 @@ import acqstream
 from acqstream.errors import CorruptDataset, UnknownFormat
 from acqstream.formats.ndtiff import folders
 from acqstream.formats.ndtiff.folders import container_of, find_folders, level_of, overlap_in
+from acqstream.formats.registry import chunk_formats
+from acqstream.storage.stores.data_path import data_path_of
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, Folder, image
 
 
@@ -121,10 +123,20 @@ def test_no_container_is_a_folder_for_runs(path: Path) -> None:
     assert not folders.holds_runs(path.parent, path.name, names) or not subfolders
 
 
+@pytest.mark.parametrize("name", sorted(folders._DOCUMENTS))
+def test_a_run_that_is_called_as_a_file_of_a_container_makes_none(tmp_path: Path, name: str) -> None:
+    add_dataset(tmp_path / "anna" / name)
+    assert folders.holds_runs(tmp_path, "anna", {"anna"})
+    assert not [one.name for one in chunk_formats() if one.detect(data_path_of(tmp_path / "anna"))]
+
+
 def test_a_folder_for_runs_is_one(tmp_path: Path) -> None:
     (tmp_path / "anna.2026").mkdir()
     (tmp_path / "anna.2026" / "notes.txt").touch()
     add_dataset(tmp_path / "anna")
     names = {"anna", "anna.2026"}
+    for name in ("info", "acqstream_demo", "zarr.json"):
+        (tmp_path / "anna.2026" / name).mkdir()
+    (tmp_path / "anna.2026" / "acqstream.log").touch()
     assert folders.holds_runs(tmp_path, "anna.2026", names), "of a name that a part could have, and is none"
     assert not folders.holds_runs(tmp_path, "anna", names)
