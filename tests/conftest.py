@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import random
+import signal
 import sys
 import tempfile
 import threading
@@ -126,6 +127,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # One seed for all processes of a run, in the names of the tests that use it.
     os.environ.setdefault("ACQSTREAM_TEST_SEED", str(random.randrange(10**6)))
     config.stash[began_key] = time.monotonic()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background: programs would not heed Ctrl-C
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     unforced.force_nothing()
     windows_like.begin()
     # A copy of the real stderr: while a test runs, pytest has put a file in its place.

@@ -11,8 +11,8 @@ import pytest
 
 from acqstream.dataset.run_transfer import remove_run
 from tests.command import command
+from tests.dataset.killing_disk import Killed, KillingDisk
 from tests.dataset.made_runs import make_run
-from tests.dataset.test_run_transfer import Killed, KillingDisk
 
 
 @pytest.fixture

@@ -23,48 +23,12 @@ from acqstream.mirrors.run_end import mirror_results
 from acqstream.storage.files.directory_lock import DirectoryLock
 from acqstream.storage.files.disk import LocalDisk
 from acqstream.storage.platform import FILES
+from tests.dataset.killing_disk import Killed, KillingDisk
 from tests.dataset.made_runs import content, make_run
 from tests.host_system import make_link
 from tests.log.make_frames import write_log
 
 BDV = {"format": "n5", "layout": "bdv", "compression": "raw"}
-
-
-class Killed(BaseException):
-    """What `kill -9` is to a process."""
-
-
-class KillingDisk(LocalDisk):
-    """Dies before the call `left` that changes something."""
-
-    def __init__(self, left: int) -> None:
-        super().__init__()
-        self.left = left
-
-    def _count(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise Killed
-
-    def open(self, path: str, *, create: bool, direct: bool = False) -> int:
-        self._count()
-        return super().open(path, create=create, direct=direct)
-
-    def pwritev(self, fd: int, buffers: Sequence[memoryview | bytes], offset: int) -> int:
-        self._count()
-        return super().pwritev(fd, buffers, offset)
-
-    def replace(self, source: str, target: str) -> None:
-        self._count()
-        super().replace(source, target)
-
-    def unlink(self, path: str) -> None:
-        self._count()
-        super().unlink(path)
-
-    def mkdir(self, path: str) -> None:
-        self._count()
-        super().mkdir(path)
 
 
 @pytest.fixture
