@@ -312,12 +312,6 @@ def test_layouts_are_of_a_fixed_list(path: str, layout: str) -> None:
 
 
 @pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
-    with DaemonProcess(tmp_path / "data") as daemon:
-        yield daemon
-
-
-@pytest.fixture
 def live_site(daemon: DaemonProcess) -> Iterator[Site]:
     with web_thread(daemon.data, endpoint=daemon.endpoint) as site:
         yield site

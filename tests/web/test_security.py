@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from acqstream.web.web_settings import WebLimits, WebSettings, read_or_make_toke
 from tests.host_system import make_link
 from tests.live.raw_peer import is_closed
 from tests.waiting import WAIT_S, until
-from tests.web.web_process import Site, web_thread
+from tests.web.web_process import web_thread
 
 TOKEN = "a-token-of-some-length"
 DOCUMENT = b'{"n5":"4.0.0"}'
@@ -36,12 +35,6 @@ def data(tmp_path: Path) -> Path:
     (container / "s0" / "0" / "0").write_bytes(bytes(range(200)))
     (tmp_path / "secret").write_text("secret")
     return folder
-
-
-@pytest.fixture
-def site(data: Path) -> Iterator[Site]:
-    with web_thread(data) as site:
-        yield site
 
 
 def test_files_of_a_container_are_served(site):
