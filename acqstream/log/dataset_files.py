@@ -28,6 +28,8 @@ from acqstream.storage.files.disk import Disk
 from acqstream.storage.files.folder_tree import make_folder
 from acqstream.storage.files.read_file import is_absent
 
+_ATTEMPTS = 1000  # 10 s: another program has the notes locked while it adds one, and a slow disk takes its time
+
 
 class DatasetFiles:
     """Journal and index, held open and locked until `close`. Made by `create` or `open`."""
@@ -144,11 +146,11 @@ def _locked_journal(disk: Disk, folder: str, undo: contextlib.ExitStack, *, crea
     return file
 
 
-def _force_name(disk: Disk, folder: str) -> None:
+def _force_name(disk: Disk, path: str) -> None:
     try:
-        disk.sync_directory(os.path.dirname(os.path.abspath(folder)))
+        disk.sync_directory(os.path.dirname(os.path.abspath(path)))
     except OSError as error:
-        raise StorageError.wrap(error, folder, "cannot force the folder's name to the disk") from error
+        raise StorageError.wrap(error, path, "cannot force its name to the disk") from error
 
 
 def _make_folder(disk: Disk, folder: str) -> None:
@@ -204,7 +206,9 @@ class NoteFile:
         with self._lock:
             file = self._open()
             try:
-                file.lock()
+                if self._end == 0:
+                    _force_name(self._disk, file.path)
+                file.lock(_ATTEMPTS)
                 self._read(file)
                 if note.id not in self._frames:
                     self._append(file, note)
@@ -220,13 +224,12 @@ class NoteFile:
             if not is_absent(error):
                 raise
         self._frames, self._end = {}, 0  # the folder may be another one now
-        file = AppendFile(self._disk, path, create=True)
         try:
-            self._disk.sync_directory(self._folder)
-        except OSError as error:
-            file.close()
-            raise StorageError.wrap(error, path, "cannot force its name to the disk") from error
-        return file
+            return AppendFile(self._disk, path, create=True)
+        except StorageError as error:
+            if not isinstance(error.__cause__, FileExistsError):
+                raise
+        return AppendFile(self._disk, path, create=False)  # another program made it since
 
     def _read(self, file: AppendFile) -> None:
         """Take in what the file has after the notes that are known."""

@@ -148,7 +148,40 @@ def test_two_programs_take_turns(tmp_path: Path) -> None:
     assert [one for one in found if len(one) < len("a note 100")] == [f"a note {number}" for number in range(20)]
 
 
-def test_a_file_that_another_program_has_locked_is_refused(tmp_path: Path) -> None:
+class ComesSecond(LocalDisk):
+    """Another program adds the first note just before the file is made here."""
+
+    def open(self, path: str, *, create: bool, direct: bool = False) -> int:
+        if create:
+            NoteFile(LocalDisk(), str(Path(path).parent)).add(note(0))
+        return super().open(path, create=create, direct=direct)
+
+
+def test_another_program_makes_the_file_at_the_same_moment(tmp_path: Path) -> None:
+    NoteFile(ComesSecond(), str(tmp_path)).add(note(1))
+    assert texts(tmp_path) == ["a note 0", "a note 1"]
+
+
+def test_a_program_waits_for_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = NoteFile(LocalDisk(), str(tmp_path))
+    file.add(note(0))
+    other = AppendFile(LocalDisk(), str(tmp_path / NOTES_NAME), create=False)
+    other.lock()
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 50:
+            other.close()
+
+    monkeypatch.setattr("acqstream.storage.files.directory_lock.time.sleep", pause)
+    file.add(note(1))
+    assert texts(tmp_path) == ["a note 0", "a note 1"]
+    assert len(pauses) == 50
+
+
+def test_a_file_that_another_program_keeps_locked_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dataset_files, "_ATTEMPTS", 3)
     file = NoteFile(LocalDisk(), str(tmp_path))
     file.add(note(0))
     other = AppendFile(LocalDisk(), str(tmp_path / NOTES_NAME), create=False)

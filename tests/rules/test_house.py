@@ -37,7 +37,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "frames": (6, 1657),
     "grid": (5, 493),
     "integrity": (12, 2995),
-    "log": (20, 4519),
+    "log": (20, 4522),
     "mirrors": (25, 6525),
     "model": (16, 2309),
     "monitor": (3, 629),

@@ -79,9 +79,9 @@ class AppendFile:
             self.sync_error = StorageError(error, self.path, "cannot force to the disk")
             raise self.sync_error from error
 
-    def lock(self) -> None:
-        """Lock the file against other writers until it is closed. Raises DatasetLocked."""
-        if not try_lock_repeatedly(self._fd):
+    def lock(self, attempts: int = 5) -> None:
+        """Lock the file against other writers until it is closed, see `try_lock_repeatedly`. Raises DatasetLocked."""
+        if not try_lock_repeatedly(self._fd, attempts):
             raise DatasetLocked(f"{self.path} is being written by another process")
 
     def close(self) -> None:

@@ -57,7 +57,6 @@ class HeldFolder:
 
 
 LOCK_NAME = ".acqstream.lock"
-_ATTEMPTS = 5
 _MAX_TEXT_BYTES = 8192
 _UNKNOWN = "an unknown process"
 _PAUSE_S = 0.01  # a program that asks `is_locked` has the lock for less than that
@@ -159,11 +158,11 @@ class DirectoryLock:
         self.close()
 
 
-def try_lock_repeatedly(fd: int) -> bool:
+def try_lock_repeatedly(fd: int, attempts: int = 5) -> bool:
     """Lock an open file until it is closed; False if another process has locked it.
 
-    Tries a few times: another process may have the lock only for a moment, in `is_locked`."""
-    for attempt in range(_ATTEMPTS):
+    attempts: a hundredth of a second apart; another process may have the lock only for a moment, in `is_locked`."""
+    for attempt in range(attempts):
         if attempt:
             time.sleep(_PAUSE_S)
         if FILES.try_lock(fd):
