@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic, sleep  # the watchdog's own: tests replace the functions of the module `time`
@@ -148,11 +149,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("live")
         if place.startswith(DEEP_PLACES):
             item.add_marker("deep")
+    thin_out(items)
     longest_s: dict[tuple[bool, Path], float] = {}
     for item in items:
         kind = is_slow(item), item.path
         longest_s[kind] = max(longest_s.get(kind, 0.0), timeout_s(item))
     items.sort(key=lambda item: (is_slow(item), -longest_s[is_slow(item), item.path]))
+
+
+def thin_out(items: list[pytest.Item]) -> None:
+    """Mark as deep all cases of a `thinned(n)` test but one of n. Which ones follows from their names alone."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("thinned") is not None:
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for members in cases.values():
+        (n,) = members[0].get_closest_marker("thinned").args  # type: ignore[union-attr]
+        members.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
+        for item in members[-(-len(members) // n) :]:
+            item.add_marker("deep")
 
 
 @pytest.hookimpl(optionalhook=True)

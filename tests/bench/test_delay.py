@@ -17,6 +17,7 @@ def settings(directory: Path, *rows: str) -> BenchSettings:
     return BenchSettings(directory=directory, payload_bytes=1, pairs=1, rows=rows, daemon_memory_mb=64)
 
 
+@pytest.mark.deep
 @pytest.mark.slow
 @pytest.mark.timeout_s(120)
 @pytest.mark.skipif(sys.platform == "win32", reason="needs ipc")

@@ -27,6 +27,7 @@ def test_needs_a_transport(tmp_path: Path) -> None:
         run_growth_benchmark(settings, lambda *news: None)
 
 
+@pytest.mark.deep
 @pytest.mark.slow
 @pytest.mark.timeout_s(120)
 def test_all_tables(tmp_path: Path) -> None:

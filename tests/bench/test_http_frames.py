@@ -27,6 +27,7 @@ with web_server(data) as (_, web), sendfile_server(data, 4096) as (_, least):
 """
 
 
+@pytest.mark.deep
 @pytest.mark.slow
 @pytest.mark.timeout_s(120)
 def test_frames_and_pieces_are_read(tmp_path: Path) -> None:
@@ -51,6 +52,7 @@ def test_frames_and_pieces_are_read(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.deep
 @pytest.mark.slow
 @pytest.mark.timeout_s(120)
 def test_servers_do_not_outlive_a_benchmark_that_is_killed(tmp_path: Path) -> None:

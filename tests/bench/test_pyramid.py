@@ -24,6 +24,7 @@ def test_levels_that_fail_end_it(tmp_path: Path) -> None:
     wait_for_view(tmp_path / "cells", ViewSpec("pyramid"))
 
 
+@pytest.mark.deep
 @pytest.mark.slow
 @pytest.mark.timeout_s(120)
 @pytest.mark.skipif(sys.platform == "win32", reason="needs ipc")

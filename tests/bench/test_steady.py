@@ -67,6 +67,7 @@ def test_a_run_is_as_long_as_the_disk_has_room_for(tmp_path: Path, monkeypatch: 
     assert run.paced_workload(100.0).frames == 425
 
 
+@pytest.mark.deep
 @pytest.mark.slow
 @pytest.mark.timeout_s(120)
 @pytest.mark.skipif(sys.platform == "win32", reason="needs ipc")

@@ -113,6 +113,7 @@ def test_numbers_of_deleted_takes_stay_free(data: Path):
     assert [*names, record("cells", data, on_exists="number").name] == ["cells", "cells_1", "cells_2", "cells_8"]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("odd", [odd for odd in SUMMARIES if odd not in ODD_METADATA], ids=lambda odd: odd.name)
 def test_large_summaries_are_stored(odd: Odd, data: Path):
     run = record("cells", data, summary={**odd.given(), "PixelSizeUm": 0.5}, mirrors=["n5", "ome-zarr"])

@@ -125,6 +125,7 @@ def interrupted(frames: Frames, outer: str, inner: str) -> Iterator[BaseExceptio
         yield interruption.error
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("outer", [*METHODS, "put_large"])
 @pytest.mark.parametrize("inner", METHODS)
 def test_a_method_called_at_any_line_of_another_spoils_nothing(daemon, outer, inner):

@@ -113,6 +113,7 @@ def test_readers_at_every_step_see_no_end_before_the_last_one(
     assert set(seen[first:]) == {"complete"}
 
 
+@pytest.mark.thinned(2)
 def test_a_container_that_begins_at_any_step_of_opening_grows(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

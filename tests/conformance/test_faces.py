@@ -59,6 +59,7 @@ def make(tmp_path: Path, run: OddRun, face: str) -> tuple[Path, list[Said]]:
     return path, read(path)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("name", RUNS)
 def test_a_face_says_what_the_run_means(tmp_path: Path, name: str, face: str) -> None:

@@ -87,6 +87,7 @@ def test_every_format_is_in_each_table() -> None:
 # ------------------------------------------------------------------------------------------------------------ full disk
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("kind", ["pwritev", "open", "create", "mkdir", "replace"])
 @pytest.mark.parametrize("nth", [1, 7, 30])
 @pytest.mark.parametrize("name", MIRRORS)
@@ -154,6 +155,7 @@ def store_and_finish(made: Made) -> None:
     made.writer.finish(made.levels)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KILLED)
 def test_a_writer_killed_at_any_disk_call_is_caught_up_with(tmp_path: Path, name: str) -> None:

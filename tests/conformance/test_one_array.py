@@ -152,6 +152,7 @@ def test_black_frames_are_not_missing(tmp_path: Path, monkeypatch: pytest.Monkey
         )
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("is_live", [False, True], ids=["afterwards", "live"])
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)

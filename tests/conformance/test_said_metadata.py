@@ -151,6 +151,7 @@ CELLS = [
 ]
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.promise("metadata")
 @pytest.mark.parametrize(("way", "number"), CELLS)
 def test_a_frame(written: Callable[[str], Path], way: str, number: int) -> None:
@@ -198,6 +199,7 @@ def test_what_was_changed_is_warned_of(written: Callable[[str], Path], tmp_path:
     assert codes.count("nan_in_metadata") == codes.count("metadata_as_text") == 1
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("odd", [*ODD_METADATA, *SUMMARIES], ids=lambda odd: odd.name)
 def test_a_summary(written: Callable[[str], Path], odd: Odd) -> None:
     folder = written("tcp")  # for its daemon

@@ -42,6 +42,7 @@ def assert_same(url: str, path: Path) -> None:
             assert np.array_equal(one.read(), other.read())
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("above", [0, 1, 2])
 @pytest.mark.parametrize("name", DATASETS)
 def test_a_dataset_opens_wherever_it_lies_on_a_server(name: str, above: int) -> None:

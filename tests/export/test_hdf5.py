@@ -210,6 +210,7 @@ def test_references_are_read_from_another_folder_but_not_after_a_move(tmp_path: 
     assert read_sum(tmp_path / "moved" / "cells.h5", elsewhere).stdout.strip() == total
 
 
+@pytest.mark.deep
 @pytest.mark.slow
 @pytest.mark.timeout_s(600)
 def test_a_hundred_thousand_frames(tmp_path: Path) -> None:

@@ -119,6 +119,7 @@ def count_calls(folder: Path, *kinds: str) -> int:
     return len(disk.of(*kinds)) if kinds else len(disk.calls)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.promise("failing-disk-call")
 @pytest.mark.slow
 @pytest.mark.timeout_s(240)
@@ -130,6 +131,7 @@ def test_every_call_fails_in_turn(tmp_path: Path, code: int, for_good: bool) -> 
     assert delivered > 0.9 * len(tried)  # batches differ from run to run, and so does the number of calls
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.promise("failing-disk-call")
 @pytest.mark.slow
 @pytest.mark.timeout_s(240)

@@ -41,6 +41,7 @@ def test_torn_end_is_cut_anywhere(kept: int) -> None:
     assert end == ListEnd("torn" if kept else "open", len(FIRST))
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("bit", range(len(FIRST) * 8))
 def test_each_flipped_bit_before_a_sound_page_is_damage(bit: int) -> None:
     content = bytearray(FIRST + LAST)

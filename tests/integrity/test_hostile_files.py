@@ -55,6 +55,7 @@ def error_of(call: Callable[[], object]) -> str:
     return ""
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_recovery_ends_and_names_the_file(folder: Path, name: str, kind: str) -> None:
     JSON_FILE[kind](folder / name)
@@ -67,6 +68,7 @@ def test_recovery_ends_and_names_the_file(folder: Path, name: str, kind: str) ->
     assert str(folder / name) in str(caught.value).replace("\\\\", "\\")  # an OSError shows backslashes twice
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_repair_ends(folder: Path, name: str, kind: str) -> None:
     JSON_FILE[kind](folder / name)

@@ -121,6 +121,7 @@ def test_five_kills(tmp_path: Path, seed: int) -> None:
     check_kills(tmp_path, 5, seed)
 
 
+@pytest.mark.deep
 @needs_sockets_to_close
 @pytest.mark.slow
 @pytest.mark.timeout_s(180)

@@ -56,6 +56,7 @@ for name in ("open", "replace", "unlink", "mkdir", "sync_directory"):
 """
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.promise("failing-disk-call")
 @pytest.mark.parametrize(
     ("code", "transport"),

@@ -74,6 +74,7 @@ def state_of(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("part", ["container", "inside", "view folder"])
 def test_a_link_in_the_place_of_a_mirror_leads_nowhere(tmp_path: Path, kind: str, part: str) -> None:

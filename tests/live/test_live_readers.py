@@ -123,6 +123,7 @@ def record(daemon: DaemonProcess, settings: Mapping[str, Any], each: Callable[[]
     assert all(one.complete for one in run.wait_for_mirrors(HANG_S))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.promise("mirrors")
 @pytest.mark.parametrize("kind", KINDS)
 def test_tensorstore_sees_no_torn_chunk_and_no_zeros(tmp_path: Path, kind: str) -> None:
@@ -143,6 +144,7 @@ def test_tensorstore_sees_no_torn_chunk_and_no_zeros(tmp_path: Path, kind: str) 
     assert max(polls.lengths) == FRAMES
 
 
+@pytest.mark.deep
 @needs_environment("zarr 3")
 def test_zarr_python_sees_no_torn_chunk_and_no_zeros(tmp_path: Path) -> None:
     told: list[dict[str, Any]] = []

@@ -112,6 +112,7 @@ def send_mutants(daemon: DaemonProcess, chance: random.Random, count: int) -> No
                 pass
 
 
+@pytest.mark.deep
 @pytest.mark.promise("nonsense")
 @pytest.mark.slow
 @pytest.mark.timeout_s(180)

@@ -259,6 +259,7 @@ WAYS: list[tuple[str, Callable[[DaemonProcess, Producer], None]]] = [
 ]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.promise("nothing-left")
 @pytest.mark.slow
 @pytest.mark.timeout_s(120)
@@ -365,6 +366,7 @@ def test_a_daemon_stopped_while_it_starts(tmp_path: Path) -> None:
         assert [path.name for path in daemon.data.iterdir()] == [".acqstream.lock"]
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.promise("nothing-left")
 @pytest.mark.slow
 @pytest.mark.timeout_s(120)

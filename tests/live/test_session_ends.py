@@ -49,6 +49,7 @@ def is_answering(endpoint: str) -> bool:
         return False
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.promise("session-ends")
 @posix_only
 @pytest.mark.parametrize("mirrors", [None, ["n5"]])

@@ -90,6 +90,7 @@ WAYS: dict[str, Callable[[Log, Frame], object]] = {
 CASES = list(itertools.product(WAYS, (0, 2), ((16, 16), LARGE)))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("ends", [False, True], ids=["goes on", "ends"])
 def test_the_place_is_free_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, ends: bool) -> None:

@@ -186,6 +186,7 @@ def test_what_the_window_allows_finds_memory_whichever_frames_bring_the_words(ma
     assert intake.ring.beside_peak_bytes <= MIB
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("seed", range(60))
 def test_runs_that_grow_stay_in_the_ring_when_the_disk_is_slow(seed: int) -> None:
     """A run that does not fit before the ring's end is divided there: as a whole it would lose that end."""

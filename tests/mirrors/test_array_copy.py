@@ -84,6 +84,7 @@ def test_a_copy_into_precomputed_has_the_pixels(frames: Path, tmp_path: Path, op
     assert run("verify", copied) == 0
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("first", "second"), [("n5", "wkw"), ("wkw", "n5"), ("n5", "hsds"), ("hsds", "n5")])
 def test_a_copy_equals_a_mirror_of_the_frames(frames: Path, tmp_path: Path, first: str, second: str) -> None:
     made = mirror(frames, first)

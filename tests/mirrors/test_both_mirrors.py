@@ -64,6 +64,7 @@ def files_of(container: Path) -> dict[str, bytes]:
     return {path.relative_to(container).as_posix(): path.read_bytes() for path in paths if not is_list(path)}
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["in order", "shuffled"])
 @pytest.mark.parametrize("compression", ["raw", "lz4"])
@@ -98,6 +99,7 @@ def test_killed_thirty_times_they_end_as_if_nothing_had_been(tmp_path: Path, com
 SEEN_AT = 80  # the first frame of the second time
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("is_declared", [True, False])
 @pytest.mark.parametrize("compression", ["raw", "lz4"])

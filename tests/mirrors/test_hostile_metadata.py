@@ -36,6 +36,7 @@ AXES: list[Axes] = [
 ]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("place", ["frames", "summary"])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_mirror_fails_for_metadata(tmp_path: Path, name: str, place: str) -> None:

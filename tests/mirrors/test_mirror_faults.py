@@ -59,6 +59,7 @@ def test_a_broken_disk_ends_it_and_it_can_be_gone_on_with(cells: Path, nth: int)
     check_plain(cells, FRAMES, HALVED)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("kind", ["pwritev", "create", "replace", "fdatasync"])
 @pytest.mark.parametrize("nth", [1, 3, 7])
 @pytest.mark.parametrize("name", FORMATS)

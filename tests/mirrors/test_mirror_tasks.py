@@ -113,6 +113,7 @@ def stepped(run: ViewRun, steps: int) -> bool:
     return any(run.step() is None for _ in range(steps))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("seed", range(1 if windows_like.is_chosen() else 3))  # calls are slow there
 def test_killed_at_random_moments_it_ends_the_same(
     tmp_path: Path, runner: TaskRunner, monkeypatch: pytest.MonkeyPatch, seed: int

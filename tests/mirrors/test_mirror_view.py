@@ -35,6 +35,7 @@ HALVED_ALL = ((2, 2, 2), (2, 2, 2))
 SMALL_MB = 0.05  # room for one slab or two of each level
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("memory_mb", [1024, SMALL_MB])
 @pytest.mark.parametrize("order", ["tpcz", "tpzc", "zctp", "ctzp"])
 def test_orders_of_the_axes(tmp_path: Path, order: str, memory_mb: float) -> None:
@@ -92,6 +93,7 @@ def test_anisotropic_voxels_are_halved_in_the_plane_first(tmp_path: Path) -> Non
     check_plain(tmp_path / "cells", frames, ((1, 2, 2), (2, 2, 2)))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("is_declared", [True, False])
 @pytest.mark.parametrize("count", [1, 2, 5, 13])
 def test_a_run_that_grows_while_it_is_mirrored(tmp_path: Path, count: int, is_declared: bool) -> None:
@@ -134,6 +136,7 @@ def stepped(run: ViewRun) -> bool:
     return wait_s is None
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("seed", range(2 if windows_like.is_chosen() else 6))  # calls are slow there
 def test_killed_at_random_moments_it_ends_the_same(tmp_path: Path, seed: int) -> None:

@@ -97,6 +97,7 @@ def take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirror_plan, "memory_need", least)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("memory", ["much", "little"])
 @pytest.mark.parametrize("order", ["in order", "shuffled"])
 @pytest.mark.parametrize("name", FORMATS)
@@ -123,6 +124,7 @@ def take_small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.import_module("acqstream.formats.ome_zarr.plan"), "MAX_SHARD_PLANE_BYTES", 3000)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("memory", ["much", "little"])
 @pytest.mark.parametrize("order", ["in order", "shuffled"])
 @pytest.mark.parametrize("name", ["ome-zarr", "ome-zarr raw"])
@@ -241,6 +243,7 @@ def _some_chunk(folder: Path) -> Path:
     return min(path for path in folder.rglob("*") if path.is_file() and path.name.isdecimal())
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", ["n5", "ome-zarr", "ome-zarr raw", "precomputed", "hsds"])
 @pytest.mark.parametrize("taken", [1, 14, 30, 71])
 def test_an_interrupted_mosaic_goes_on(tmp_path: Path, name: str, taken: int) -> None:
@@ -262,6 +265,7 @@ def test_an_interrupted_mosaic_goes_on(tmp_path: Path, name: str, taken: int) ->
     check(tmp_path / "cells", settings, frames)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", ["ome-zarr", "ome-zarr raw", "precomputed", "hsds"])
 @pytest.mark.parametrize("outer", [OUTER, [{}]], ids=["time and z", "one picture"])
 def test_what_is_announced_has_all_its_tiles(tmp_path: Path, name: str, outer: list[Any]) -> None:

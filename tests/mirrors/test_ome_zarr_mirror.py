@@ -87,6 +87,7 @@ def test_raw_shards_take_the_space_of_their_frames(tmp_path: Path) -> None:
     assert allocated_bytes(shard) < 8 * 256 * 256 * 2
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["in order", "shuffled"])
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -125,6 +126,7 @@ def test_killed_thirty_times_it_ends_as_if_nothing_had_been(
     assert notes[0] == notes[1]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("order", [AXES, ("position", "time", "channel", "z"), ("z", "channel", "position", "time")])
 @pytest.mark.parametrize("is_declared", [True, False], ids=["declared", "growing"])
 @pytest.mark.parametrize("variant", ["raw", "unsharded"])

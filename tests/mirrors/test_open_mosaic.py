@@ -126,6 +126,7 @@ def check(folder: Path, settings: dict[str, Any], frames: Sequence[Frame], outer
                 right = halved(right, (1, 2, 2))
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(("scan", "memory"), in_memory(SCANS))
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_picture_grows_with_the_tiles(
@@ -178,6 +179,7 @@ TIMES = tuple({"time": time} for time in range(3))
 VARIANTS = ["hsds", "ome-zarr", "ome-zarr raw", "ome-zarr in files"]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("scan", "memory"), in_memory(name for name in SCANS if name not in ("ragged", "far")))
 @pytest.mark.parametrize("outer", [({},), TIMES], ids=["one picture", "times"])
 @pytest.mark.parametrize("name", VARIANTS)

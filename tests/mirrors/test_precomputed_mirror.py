@@ -104,6 +104,7 @@ def retimed(frame: Frame) -> Any:
     return type("Moved", (), {"axes": axes, "image": frame.image})()
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("puts", [0, 1, 3, 5, 7, 9, 11, 14, 18, 22, 27, 32, 36])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_mirror_of_a_growing_dataset_is_right(
@@ -112,6 +113,7 @@ def test_a_killed_mirror_of_a_growing_dataset_is_right(
     check_killed_mirror(tmp_path, monkeypatch, kind, puts, SETTINGS)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("puts", range(0, 60, 3))
 @pytest.mark.parametrize(("kind", "way"), [("z", "shards"), ("time as z", "shards"), ("z", "gzip")])
 def test_a_killed_mirror_in_shards_is_right(

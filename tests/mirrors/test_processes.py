@@ -113,6 +113,7 @@ def test_processes_are_killed_and_others_take_over(cells: Path, monkeypatch: pyt
     assert workers_of(ours) == []
 
 
+@pytest.mark.deep
 def test_the_first_process_is_killed_and_the_command_given_again(many_cells: Path) -> None:
     cells, frames = many_cells, len(MANY_FRAMES)
     held = hold(cells)
@@ -209,6 +210,7 @@ def worker(scheduler: str) -> dask_process:
     return dask_process([*command, "--no-dashboard", "--host", "127.0.0.1", "--memory-limit", "0"])
 
 
+@pytest.mark.deep
 def test_a_worker_of_a_dask_cluster_is_killed(many_cells: Path, scheduler: str, tmp_path: Path) -> None:
     cells = many_cells
     with worker(scheduler) as one, worker(scheduler):

@@ -22,6 +22,7 @@ DOMAIN, BUCKET = "/home/acq.h5", "acqstream"
 HSDS = {"format": "hsds"}
 
 
+@pytest.mark.deep
 def test_every_frame_every_scale_and_every_number(tmp_path: Path) -> None:
     keys = places_of(("time", "channel", "z"), {"time": 5, "z": 3}, {"channel": ["DAPI", "Cy5"]})
     frames = [frame_of(n, (21, 26), axes=key, metadata={"Exposure-ms": n / 2}) for n, key in enumerate(keys)]

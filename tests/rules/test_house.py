@@ -45,7 +45,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "receive": (7, 1154),
     "simulate": (6, 962),
     "storage": (7, 612),
-    "storage/files": (15, 2868),
+    "storage/files": (15, 2867),
     "storage/platform": (19, 4066),
     "storage/stores": (6, 1056),
     "views": (14, 3122),

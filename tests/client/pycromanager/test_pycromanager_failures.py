@@ -89,6 +89,7 @@ def is_paused(daemon: DaemonProcess) -> bool:
     return any(one.paused for one in fetch_status(daemon.endpoint).acquisitions)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("way", "kind"), WAYS)
 def test_a_full_disk_ends_the_acquisition(small_disk, way, kind):
     with DaemonProcess(
@@ -105,6 +106,7 @@ def test_a_full_disk_ends_the_acquisition(small_disk, way, kind):
     assert 0 < frames_in(begun["begun"]) <= 16
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("way", "kind"), [*WAYS, ("sink", "waiting")])
 def test_a_daemon_that_dies_ends_the_acquisition_within_the_patience(tmp_path, way, kind):
     with DaemonProcess(tmp_path / "data") as daemon:

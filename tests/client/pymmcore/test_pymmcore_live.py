@@ -93,6 +93,7 @@ def test_all_axes(core, attach, delivered, sha):
     assert dataset.summary_metadata["mda_sequence"]["axis_order"] == ["t", "p", "g", "c", "z"]
 
 
+@pytest.mark.deep
 @pytest.mark.slow
 @pytest.mark.timeout_s(180)
 def test_864_positions(core, attach, delivered, sha):

@@ -44,6 +44,7 @@ def small_log(folder: Path) -> None:
     write_log(folder, (frame_of(number, (3, 4)) for number in range(12_000)))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("part_rows", [1, 7, 100, 1000])
 @pytest.mark.parametrize("write", [gapped_log, small_log])
 def test_in_parts_the_same_is_proved_as_at_once(
@@ -123,6 +124,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_many_frames_take_little_memory(tmp_path: Path) -> None:
     write_log(tmp_path / "cells", (frame_of(number, (2, 3), "|u1") for number in range(100_000)))
