@@ -93,6 +93,10 @@ PIXEL_TESTS = (
     *("tests/views/test_pyramid_view.py", "tests/conformance/test_chunk_formats.py"),
 )
 WITHOUT_KERNELS = {"ACQSTREAM_KERNELS": "0"}
+# Tests of the page run a second time in the other browser, where it is installed.
+PAGE_NAMES = ("dataset_list", "page", "pixels", "runs", "view")
+PAGE_TESTS = tuple(f"tests/web/test_{name}_in_browser.py" for name in PAGE_NAMES)
+WITH_FIREFOX = {"ACQSTREAM_TEST_BROWSER": "firefox"}
 NAME_KERNELS = "from acqstream.grid.kernels import kernels_name; print(kernels_name())"
 QUICK = "--quick"
 DEEP = "--deep"
@@ -288,6 +292,7 @@ def run_tests(arguments: list[str]) -> int:
     if is_deep:
         code = run_windows_like_tests(python) if sys.platform == "linux" else 0
         code = run_tests_without_kernels(python) or code
+        code = run_some_tests(python, "Firefox", PAGE_TESTS, WITH_FIREFOX) or code
     elif not arguments:
         arguments = list(FULL_TESTS)
     say("pytest:")

@@ -29,7 +29,7 @@ from acqstream.web.data import neuroglancer_follower
 from bench.http_client import web_server
 from tests.oracles.neuroglancer_page import _FLAGS
 from tests.oracles.webknossos_package import PYTHON
-from tests.web.browser import BrowserPage
+from tests.web.chromium import ChromiumPage
 
 SHAPE = (2048, 2048)
 LEVELS = (9_000, 21_000, 33_000, 45_000, 57_000)  # the grey values of frames in turn
@@ -38,14 +38,14 @@ FIRST_S = 20.0  # until the first frame is shown, the browser is loading itself
 CLIP = {"x": 400, "y": 300, "width": 4, "height": 4, "scale": 1}
 
 
-def middle_of(page: BrowserPage) -> tuple[int, ...]:
+def middle_of(page: ChromiumPage) -> tuple[int, ...]:
     """Mean red, green and blue of the middle of the page."""
     shot = page.command("Page.captureScreenshot", format="png", clip=CLIP)
     with Image.open(io.BytesIO(base64.b64decode(shot["data"]))) as image:
         return tuple(int(one) for one in np.asarray(image.convert("RGB")).mean(axis=(0, 1)).round())
 
 
-def watch(page: BrowserPage, until_s: float) -> list[tuple[float, tuple[int, ...]]]:
+def watch(page: ChromiumPage, until_s: float) -> list[tuple[float, tuple[int, ...]]]:
     """Pictures until a time, each with the time at which it was asked for."""
     found = []
     while (asked_s := time.monotonic()) < until_s:
@@ -53,7 +53,7 @@ def watch(page: BrowserPage, until_s: float) -> list[tuple[float, tuple[int, ...
     return found
 
 
-def measure(page: BrowserPage, run: Any, frames: int) -> list[float]:
+def measure(page: ChromiumPage, run: Any, frames: int) -> list[float]:
     """Seconds from the begin of each `put` until its grey value stays on the screen."""
     delays = []
     image = np.empty(SHAPE, np.uint16)
@@ -91,7 +91,7 @@ def main() -> None:
             assert follower.stdout is not None
             follower.stdin.write(f"http://127.0.0.1:{port}/view/cells/state.json\n")
             address = follower.stdout.readline().strip()
-            with BrowserPage(Path(name), 800, 600, flags=(*_FLAGS, "--remote-debugging-port=0")) as page:
+            with ChromiumPage(Path(name), 800, 600, flags=(*_FLAGS, "--remote-debugging-port=0")) as page:
                 page.open(address)
                 watch(page, time.monotonic() + FIRST_S)
                 delays = measure(page, run, frames)

@@ -1,4 +1,4 @@
-"""The command `test`: with --deep, runs on the Windows-like disk and without kernels come before the main one."""
+"""The command `test`: with --deep, three other runs come before the main one."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def kernels() -> list[str]:
 
 @pytest.fixture
 def codes(monkeypatch: pytest.MonkeyPatch, kernels: list[str]) -> list[int]:
-    """Exit codes of the run on the Windows-like disk, of the main one, and of that without kernels; none is started."""
-    codes = [0, 0, 0]
+    """Exit codes of the runs on the Windows-like disk, main, without kernels, in Firefox; none is started."""
+    codes = [0, 0, 0, 0]
 
     def run_quietly(command: list[str], timeout_s: int, variables: dict[str, str] | None = None) -> tuple[int, str]:
         if variables is None:
@@ -32,6 +32,9 @@ def codes(monkeypatch: pytest.MonkeyPatch, kernels: list[str]) -> list[int]:
             assert {"tests/grid", "tests/mirrors/test_slab.py", "tests/views/test_pyramid_view.py"} <= set(command)
             assert all((steps.ROOT / name).exists() for name in command if name.startswith("tests/"))
             return codes[2], "FAILED another test\n7 passed in 1.0s"
+        if variables == {"ACQSTREAM_TEST_BROWSER": "firefox"}:
+            assert set(map(str, Path("tests/web").glob("*_in_browser.py"))) <= set(command)
+            return codes[3], "FAILED a page\n3 passed in 1.0s"
         assert {f"tests/{name}" for name in ("log", "storage", "views")} <= set(command)
         assert variables == {"ACQSTREAM_TEST_DISK": "windows"}
         return codes[0], "FAILED a test\n5 passed in 1.0s"
@@ -52,7 +55,7 @@ def codes(monkeypatch: pytest.MonkeyPatch, kernels: list[str]) -> list[int]:
 def test_either_run_fails_the_command(
     codes: list[int], capfd: pytest.CaptureFixture[str], windows_like: int, main: int, expected: int
 ) -> None:
-    codes[:] = windows_like, main, 0
+    codes[:] = windows_like, main, 0, 0
     assert run.run_tests([run.DEEP]) == expected
     output = capfd.readouterr().out
     assert "Windows-like disk: 5 passed in 1.0s" in output
@@ -72,14 +75,25 @@ def test_tests_of_pixels_run_without_compiled_kernels_where_they_exist(
     assert ("FAILED another test" in output) == bool(expected)
 
 
+@pytest.mark.parametrize("firefox", [0, 1])
+def test_tests_of_the_page_run_in_the_other_browser(
+    codes: list[int], capfd: pytest.CaptureFixture[str], firefox: int
+) -> None:
+    codes[3] = firefox
+    assert run.run_tests([run.DEEP]) == firefox
+    output = capfd.readouterr().out
+    assert "Firefox: 3 passed in 1.0s" in output
+    assert ("FAILED a page" in output) == bool(firefox)
+
+
 def test_a_choice_of_tests_runs_once(codes: list[int], capfd: pytest.CaptureFixture[str]) -> None:
-    codes[:] = 1, 0, 1
+    codes[:] = 1, 0, 1, 1
     assert run.run_tests(["tests/log"]) == 0
     assert capfd.readouterr().out == "pytest:\nmain pytest, with deep tests\n"
 
 
 def test_without_arguments_deep_tests_are_left_out(codes: list[int], capfd: pytest.CaptureFixture[str]) -> None:
-    codes[:] = 1, 0, 1
+    codes[:] = 1, 0, 1, 1
     assert run.run_tests([]) == 0
     assert capfd.readouterr().out == "pytest:\nmain pytest, without deep tests\n"
 

@@ -22,7 +22,7 @@ from tests.log.make_frames import start_log
 from tests.oracles.neuroglancer_page import _FLAGS, needs_neuroglancer
 from tests.oracles.webknossos_package import PYTHON
 from tests.waiting import HANG_S, in_time, until
-from tests.web.browser import BrowserPage
+from tests.web.chromium import ChromiumPage
 from tests.web.web_process import web_thread
 
 URL = "http://a/t/x/view/cells/state.json"
@@ -220,7 +220,7 @@ WATCH = """(() => {
 class Screen:
     """What a page shows of a `GrowingRun`."""
 
-    def __init__(self, page: BrowserPage) -> None:
+    def __init__(self, page: ChromiumPage) -> None:
         self._page = page
         self.view: dict[str, Any] = {}
 
@@ -242,7 +242,7 @@ class Screen:
 
 
 @contextmanager
-def followed_run(tmp_path: Path, frames_per_s: float) -> Iterator[tuple[GrowingRun, BrowserPage]]:
+def followed_run(tmp_path: Path, frames_per_s: float) -> Iterator[tuple[GrowingRun, ChromiumPage]]:
     """A growing run, and a browser that shows the page of a follower of it."""
     data, pipe = tmp_path / "data", subprocess.PIPE
     data.mkdir()
@@ -260,7 +260,7 @@ def followed_run(tmp_path: Path, frames_per_s: float) -> Iterator[tuple[GrowingR
             try:
                 follower.stdin.write(f"{site.url}/view/cells/state.json\n")
                 address = follower.stdout.readline().strip()
-                with BrowserPage(tmp_path, 800, 600, flags=flags) as page:
+                with ChromiumPage(tmp_path, 800, 600, flags=flags) as page:
                     page.open(address)
                     yield run, page
             finally:

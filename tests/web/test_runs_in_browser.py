@@ -218,7 +218,7 @@ def test_night_has_no_white(daemon: DaemonProcess, page: BrowserPage, tmp_path: 
             assert shot[:, 2].max() <= 90, "hardly any blue"
             assert (shot[:, 1] <= 0.75 * shot[:, 0] + 8).all(), "red is the strongest"
             assert shot[:, 0].max() > 150
-        page.command("Page.reload")
+        page.reload()
         until(lambda: page.value("document.readyState") == "complete" and shown_number(page), "loaded again")
     bright = pixels(page, tmp_path / "night.png").sum()
     page.press("b")

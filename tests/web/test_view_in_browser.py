@@ -124,7 +124,7 @@ def test_on_a_large_screen_the_true_ratio_is_said(page: BrowserPage) -> None:
 def test_the_wheel_keeps_the_pixel_under_the_pointer(page: BrowserPage) -> None:
     before, place = zoom(page), stored_at(page, *MIDDLE)
     for _ in range(6):
-        page.command("Input.dispatchMouseEvent", type="mouseWheel", x=MIDDLE[0], y=MIDDLE[1], deltaX=0, deltaY=-100)
+        page.wheel(*MIDDLE, -100)
     until(lambda: zoom(page) != before, "the picture is larger")
     assert np.abs(np.subtract(stored_at(page, *MIDDLE), place)).max() <= 2
     assert page.value("scrollY") == 0
@@ -135,8 +135,7 @@ def test_a_drag_moves_the_picture(page: BrowserPage) -> None:
     until(lambda: stripes_seen(page) > 100, "single columns are seen")
     y, x = stored_at(page, *MIDDLE)
     for kind, dx in (("mousePressed", 0), ("mouseMoved", -30), ("mouseMoved", -90), ("mouseReleased", -90)):
-        at = {"x": MIDDLE[0] + dx, "y": MIDDLE[1] + dx / 3}
-        page.command("Input.dispatchMouseEvent", type=kind, button="left", buttons=1, clickCount=1, **at)
+        page.drag(kind, MIDDLE[0] + dx, MIDDLE[1] + dx / 3)
     assert stored_at(page, *MIDDLE) == (y + 30, x + 90)
     page.press("l")
     page.press("k")
@@ -153,10 +152,9 @@ def test_only_the_first_button_moves_the_picture(page: BrowserPage) -> None:
     until(lambda: stripes_seen(page) > 100, "single columns are seen")
     y, x = stored_at(page, *MIDDLE)
     for button, number in (("right", 2), ("middle", 4), ("left", 1)):
-        at = {"x": MIDDLE[0], "y": MIDDLE[1], "button": button, "buttons": number}
-        page.command("Input.dispatchMouseEvent", type="mousePressed", clickCount=1, **at)
+        page.drag("mousePressed", *MIDDLE, button, number)
         if button != "left":
-            page.command("Input.dispatchMouseEvent", type="mouseMoved", **{**at, "x": MIDDLE[0] - 60})
+            page.drag("mouseMoved", MIDDLE[0] - 60, MIDDLE[1], button, number)
         page.point(MIDDLE[0] - 90, MIDDLE[1])
         place = f"y {y:,}, x {x - 90:,} "
         until(lambda place=place: page.text("#pixel").startswith(place), f"no move by {button}")  # type: ignore[misc]
