@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from acqstream.errors import CorruptDataset, FileMissing, StorageError
-from acqstream.formats.ndtiff.pages import StackPage, read_page, walk_pages
+from acqstream.formats.ndtiff.page_walk import PageChain
+from acqstream.formats.ndtiff.pages import StackPage, read_page
 from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_stack_header
 from acqstream.model.axes import declared_names
 from acqstream.model.state import AcquisitionState
@@ -203,7 +204,7 @@ class FinishedSigns:
             if page is not None and page.pixels == pixels:
                 self._last = page
         start = self._last.directory if self._last is not None else _first_directory(file)
-        for page in walk_pages(file.read, size, start, byte_order):
+        for page in PageChain(file, start, byte_order).pages():
             self._last = page
         if self._last is None or self._last.next != 0 or self._last.pixels > pixels:
             return False
