@@ -152,8 +152,8 @@ class PageChain:
         """The pages that follow, as far as the chain is intact, or up to the first with pixels after byte `until`."""
         for at, raw in self._read():
             columns = PageColumns.of(at, raw)
-            beyond = columns.values[:, TAGS.index(STRIP_OFFSETS)] > until if until is not None else at < 0
-            beyond = np.flatnonzero(beyond)
+            pixels = columns.values[:, TAGS.index(STRIP_OFFSETS)]
+            beyond = np.flatnonzero(pixels > until) if until is not None else at[:0]
             yield columns.take(slice(int(beyond[0]))) if len(beyond) else columns
             if len(beyond):
                 self.next = int(at[beyond[0]])  # the next call begins there
