@@ -55,7 +55,7 @@ from acqstream.storage.files.stack_file import PRIVATE_SUFFIX
 
 _RESUMABLE = (AcquisitionState.FAILED, AcquisitionState.INTERRUPTED)
 MAX_DAMAGED_RECORDS = 2**20  # 64 MiB of the journal; what comes after more than that is not looked for
-_MAX_INDEX_BYTES = 2**32  # entries after these are made anew from the journal
+_MAX_REST_BYTES, _MAX_ENTRY_BYTES = 2**30, 256  # of the index, and more for each record; the rest is made anew
 
 
 @dataclass(slots=True)
@@ -134,7 +134,7 @@ class _Recovery:
         try:
             content = self._read_records()
             records = content.prefix
-            index = walk_entries(self._read_index())
+            index = walk_entries(self._read_index(len(content.records)))
             numbers = index.numbers[: index.unbroken]
             names = index.names[: index.unbroken]
             for name in dict.fromkeys(names):
@@ -143,7 +143,7 @@ class _Recovery:
             indexed = min(_count_matching(frames, numbers, names, self._layout), self._count_complete(numbers, names))
             # Equal numbers prove no page: after a power cut those that were not forced may be missing.
             indexed = count_confirmed(
-                frames[:indexed], numbers[:indexed], lambda stack: self._stacks.get(self._stack_name(stack))
+                frames[:indexed], numbers[:indexed], lambda stack: self._stacks.get(self._layout.stack_name(stack))
             )
             indexed = self._count_named(index, indexed)
             new_entries, index_end = b"", index.ends[indexed - 1] if indexed else 0
@@ -177,22 +177,19 @@ class _Recovery:
             reason += f"; {count_text(self.report.published, 'frame', 'were')} published"
         return dataclasses.replace(self._state, state=AcquisitionState.INTERRUPTED, reason=reason)
 
-    def _stack_name(self, number: int) -> str:
-        return self._layout.stack_name(number)
-
     def _read_records(self) -> JournalContent:
         content = read_journal(Path(self._journal.path), max_damaged=MAX_DAMAGED_RECORDS)
         if os.path.getsize(self._journal.path) >= journal.HEADER_BYTES:  # else it died while creating the dataset
             content.checked_header()
         return content
 
-    def _read_index(self) -> bytes:
+    def _read_index(self, n_records: int) -> bytes:
         """The index without the zeros after its last entry; empty where it is missing."""
         if not os.path.lexists(self._index_path):
             return b""
         with contextlib.closing(ReadFile(Path(self._index_path))) as file:
             end = find_data_end(file, data_runs(file.path)) + NUMBERS_BYTES  # these may end with zeros
-            return file.read(0, min(end, _MAX_INDEX_BYTES))
+            return file.read(0, min(end, _MAX_REST_BYTES + n_records * _MAX_ENTRY_BYTES))
 
     def _count_complete(self, numbers: NDArray[np.void], names: list[str]) -> int:
         """The number of entries, from the first on, with all their bytes: in a copy the index may be younger."""
@@ -232,7 +229,7 @@ class _Recovery:
         last = {int(record["stack"]): record for record in frames[np.flatnonzero(np.diff(frames["stack"], append=-1))]}
         pages: dict[str, tuple[StackPage | None, int]] = {}
         for stack, record in last.items():
-            name = self._stack_name(stack)
+            name = self._layout.stack_name(stack)
             file = self._stacks.get(name)
             directory = int(record["directory"])
             page = read_page(file.read, file.size(), directory) if directory else None
@@ -255,7 +252,8 @@ class _Recovery:
 
         Without any published frame the first stack stays, as its header: readers take the summary from it.
         """
-        first, last = self._stack_name(0), max((own_number(self._layout, name) or 0 for name in published), default=0)
+        first = self._layout.stack_name(0)
+        last = max((own_number(self._layout, name) or 0 for name in published), default=0)
         path = os.path.join(self._stack_folder, first)
         if not published and os.path.exists(path):
             with contextlib.closing(ReadFile(Path(path))) as file:

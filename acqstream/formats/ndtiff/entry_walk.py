@@ -290,7 +290,7 @@ def walk_entries(content: bytes) -> EntryFacts:
         if start > position:
             damage.append((position, start))
         raw = content[name_at : end - NUMBERS_BYTES]
-        for name in axes:
+        for name in axes:  # here, as JSON is parsed once: an index may have millions of entries
             axes_at.setdefault(name, len(starts))
         starts.append(start)
         ends.append(end)

@@ -111,6 +111,18 @@ def test_a_missing_required_tag_ends_the_walk(tmp_path: Path, tag: int) -> None:
     assert len(walk(data[:at] + b"\xff\xff" + data[at + 2 :])) == 2
 
 
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize(("at", "value"), [(0, 12), (2 + 9 * 12, 65000)], ids=["fewer entries", "another tag"])
+def test_a_page_with_other_entries_ends_no_walk(tmp_path: Path, number: int, at: int, value: int) -> None:
+    data = bytearray(stack(tmp_path))
+    pages = walk(data)
+    directory = pages[number].directory
+    if at == 0:  # the pointer to the next page follows the entries
+        data[directory + 2 + 12 * 12 : directory + 6 + 12 * 12] = struct.pack("<I", pages[number].next)
+    struct.pack_into("<H", data, directory + at, value)
+    assert [page.directory for page in walk(data)] == [page.directory for page in pages]
+
+
 @given(st.binary(max_size=300), st.integers(-10, 310))
 def test_random_bytes_are_no_page_or_a_page(data: bytes, directory: int) -> None:
     page = read_page(reading(data), len(data), directory)
