@@ -6,7 +6,7 @@ inside it (mirrors of earlier versions). A copy of both is proved on any machine
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -186,20 +186,22 @@ def verify_checksums(container: DataPath, report: CheckReport, *, has_chunks: bo
     beside = (place.parent / f"{place.name}.view").store(follows_links=requested_links() is True)
     lists = store if beside.size(NOTE_KEY) is None else beside
     try:
-        note = _read_note(lists)
+        content = read_document(lists, NOTE_KEY)
+        note = None if content is None else parse_note(content, f"{lists.url}/{NOTE_KEY}")
     except CorruptDataset as error:
         report.add_error(error)
         return ChecksumCounts(0, 0, covers_all=False)  # without the note nothing says what the lists are about
     if note is None:
         return None
     records, is_closed = _Records(len(note.axes)), False
-    keys = list(_list_keys(lists))
-    numbers = {list_number(key.rpartition("/")[2]) for key in keys}
-    for number in sorted(set(range(1, max([1, *(n for n in numbers if n is not None)]) + 1)) - numbers):
+    found = [(list_number(name), name) for name in lists.children(FOLDER)]
+    names = sorted((number, name) for number, name in found if number is not None)
+    numbers = {number for number, _ in names}
+    for number in sorted(set(range(1, max([1, *numbers]) + 1)) - numbers):
         if has_chunks:  # the first list comes before the first chunk, and each further number follows the one before
             report.add_problem(f"{lists.url}/{FOLDER}", f"list {number} of checksums is missing")
-    for key in keys:
-        is_closed = _load(lists, key, records, report)
+    for _, name in names:
+        is_closed = _load(lists, f"{FOLDER}/{name}", records, report)
     rows = records.latest(has_fixed_places=note.has_fixed_places)
     # Of an unfinished mirror the last chunks may be newer than their list.
     hint = "" if is_closed else "; its writer has not finished: `acqstream mirror` stores it again"
@@ -213,16 +215,6 @@ def verify_checksums(container: DataPath, report: CheckReport, *, has_chunks: bo
         read += int(row[2])
     documents = int((rows[:, 4] == DOCUMENT).sum())
     return ChecksumCounts(len(rows) - documents, documents, covers_all=note.covers_all and is_closed)
-
-
-def _read_note(store: Store) -> ChecksumNote | None:
-    content = read_document(store, NOTE_KEY)
-    return None if content is None else parse_note(content, f"{store.url}/{NOTE_KEY}")
-
-
-def _list_keys(store: Store) -> Iterator[str]:
-    found = [(list_number(name), name) for name in store.children(FOLDER)]
-    yield from (f"{FOLDER}/{name}" for number, name in sorted(pair for pair in found if pair[0] is not None))
 
 
 def _load(store: Store, key: str, records: _Records, report: CheckReport) -> bool:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import struct
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from acqstream.errors import StorageError
+from acqstream.formats.ndtiff.page_walk import PageChain
 from acqstream.formats.ndtiff.pages import (
     DIRECTORY_BYTES,
     IMAGE_LENGTH,
@@ -26,7 +26,6 @@ from acqstream.formats.ndtiff.pages import (
     StackPage,
     directory_dtype,
     read_page,
-    walk_pages,
 )
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES, payload_bytes
 from acqstream.log.journal import MAX_UNFORCED_BYTES, MAX_UNFORCED_ENTRIES
@@ -65,9 +64,7 @@ class OpenStacks:
             pages: list[StackPage] = []
             with contextlib.suppress(StorageError):
                 file = self.get(name)
-                head = file.read(0, 8)
-                first = struct.unpack("<4xI", head)[0] if len(head) == 8 else 0
-                pages += walk_pages(file.read, file.size(), first)
+                pages += PageChain(file, int.from_bytes(file.read(4, 4), "little")).pages()
             self._pages[name] = {page.pixels: page for page in pages}
         return self._pages[name]
 

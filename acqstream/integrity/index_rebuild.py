@@ -22,7 +22,7 @@ from acqstream.formats.ndtiff.folders import has_ndtiff_mark, parse_stack_name, 
 from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.formats.ndtiff.page_walk import DAMAGED_DIRECTORY, IntactPage, Loss, StackFacts, walk_stack
 from acqstream.formats.ndtiff.pages import axes_in, is_spaced, on_level
-from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
+from acqstream.formats.ndtiff.pixels import PIXEL_TYPES, RAW
 from acqstream.formats.ndtiff.stack_header import parse_json_object
 from acqstream.integrity.facts import entry_agrees, has_pixel_type, stored_checksum
 from acqstream.integrity.index_frames import (
@@ -42,7 +42,6 @@ from acqstream.model.units import count_text
 from acqstream.storage.files.read_file import ReadFile
 from acqstream.storage.files.small_file import read_small_file
 
-_RAW = (0, 1)
 _FEW_CONFLICTS = 2
 _MAX_INDEX_BYTES = 2**31  # some 15 million frames; all entries are in memory at once
 
@@ -227,10 +226,7 @@ class _Rebuild:
             self._frames.append(RebuiltFrame(name, offset, entry))
             return True
         if is_same_kind and _is_readable(self._index, self._level, file, row):
-            self._report.guessed.add(name, offset, f"{DAMAGED_DIRECTORY}: the axes are those of the old index")
-            self._losses.placed_by_entry.append((name, offset))
-            self._frames.append(RebuiltFrame(name, offset, self._index.entry(row), row))
-            return True
+            return self._keep_entry(name, row, "the axes are those of the old index")
         return self._losses.add(name, offset, f"{DAMAGED_DIRECTORY}, and no entry tells its axes", row)
 
     def _take_unrecorded(self, file: ReadFile, facts: StackFacts, found: IntactPage | None, row: int) -> bool:
@@ -286,20 +282,25 @@ class _Rebuild:
         kind = PIXEL_TYPES.get(int(numbers["pixel_type"]))
         length = int(numbers["width"]) * int(numbers["height"]) * (kind.pixel_bytes if kind is not None else 0)
         # Known writers put metadata right after raw pixels. Without a page, an entry with other offsets is not trusted.
-        is_between = int(numbers["metadata_offset"]) == offset + length and int(numbers["pixel_compression"]) in _RAW
+        is_between = int(numbers["metadata_offset"]) == offset + length and int(numbers["pixel_compression"]) in RAW
         if kind is not None and is_between and _is_readable(self._index, self._level, file, row):
-            self._report.guessed.add(name, offset, f"{DAMAGED_DIRECTORY}: the place is that of the old index")
-            self._losses.placed_by_entry.append((name, offset))
-            self._frames.append(RebuiltFrame(name, offset, self._index.entry(row), row))
-            return True
+            return self._keep_entry(name, row, "the place is that of the old index")
         self._losses.drop([row], "no complete frame lies at its place")
         return False
+
+    def _keep_entry(self, name: str, row: int, why: str) -> bool:
+        """Take a frame by its old entry; always True."""
+        offset = int(self._index.numbers["pixel_offset"][row])
+        self._report.guessed.add(name, offset, f"{DAMAGED_DIRECTORY}: {why}")
+        self._losses.placed_by_entry.append((name, offset))
+        self._frames.append(RebuiltFrame(name, offset, self._index.entry(row), row))
+        return True
 
     def _agrees(self, row: int, found: IntactPage) -> bool:
         """Return True if an old entry describes the frame of its page."""
         numbers, page = self._index.numbers[row], found.page
-        is_compressed = int(numbers["pixel_compression"]) not in _RAW
-        if int(numbers["metadata_compression"]) not in _RAW or is_compressed != (found.pixel_type is None):
+        is_compressed = int(numbers["pixel_compression"]) not in RAW
+        if int(numbers["metadata_compression"]) not in RAW or is_compressed != (found.pixel_type is None):
             return False
         # TIFF counts the zero byte that ends a text; the index need not.
         without_nul = page.metadata_bytes - (self._journal is not None)  # as our writer counts

@@ -31,12 +31,6 @@ class ProvedPixels:
     payload_bytes: int = 0
     own_checksums: int = 0
 
-    def add(self, more: ProvedPixels) -> None:
-        """Count those of other frames, too."""
-        self.frames += more.frames
-        self.payload_bytes += more.payload_bytes
-        self.own_checksums += more.own_checksums
-
 
 @dataclass(frozen=True, slots=True)
 class _Window:
@@ -51,8 +45,10 @@ class _Window:
 class PixelCheck:
     """Reads with one thread and hashes with another; both release the interpreter while they run."""
 
-    def __init__(self, journal: JournalContent, report: CheckReport, limit: int | None = None) -> None:
-        """limit: maximum of frames to hash, in order of arrival; None for all."""
+    def __init__(
+        self, journal: JournalContent, report: CheckReport, proved: ProvedPixels, limit: int | None = None
+    ) -> None:
+        """proved counts the frames that are right. limit: maximum of frames to hash, in order of arrival."""
         self._journal = journal
         self._report = report
         numbers = np.flatnonzero(journal.is_frame)[:limit]
@@ -62,9 +58,9 @@ class PixelCheck:
         self._total = int(journal.records["length"][self._numbers].sum())
         self._done = 0
         self._piece_bytes = min(READ_BYTES, align_up(max(self._total, 1)))
-        self.proved = ProvedPixels()
+        self._proved = proved
 
-    def run(self, columns: FrameColumns) -> ProvedPixels:
+    def run(self, columns: FrameColumns) -> None:
         """Hash all frames whose record is sound, stack by stack; report what differs or cannot be read."""
         paths = dict(zip(reversed(columns.file_numbers), reversed(columns.files), strict=True))
         stacks = self._journal.records["stack"][self._numbers]
@@ -84,7 +80,6 @@ class PixelCheck:
                     self._report.add_problem(self._journal.path.parent, text)
                     continue
                 self._check_file(file, self._inside(file, numbers), buffers, reader)
-        return self.proved
 
     def _inside(self, file: ReadFile, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Those that lie in the file and share no bytes, in order of their place; the others are reported."""
@@ -150,9 +145,9 @@ class PixelCheck:
             rows,
             lambda i: (text.format(int(digests[i]), int(recorded[i])), int(starts[i])),
         )
-        self.proved.frames += int(np.count_nonzero(same))
-        self.proved.payload_bytes += int(lengths[same].sum())
-        self.proved.own_checksums += int(np.count_nonzero(self._journal.records["own_checksum"][numbers[same]]))
+        self._proved.frames += int(np.count_nonzero(same))
+        self._proved.payload_bytes += int(lengths[same].sum())
+        self._proved.own_checksums += int(np.count_nonzero(self._journal.records["own_checksum"][numbers[same]]))
 
     def _read_ahead(
         self,

@@ -167,40 +167,25 @@ def compare_with_index(journal: JournalContent, columns: FrameColumns, report: C
         numbers, rows = _match(journal, numbers, (file_numbers << _OFFSET_BITS) + columns.offset, report)
     sound = journal.sound[numbers]  # a damaged record is reported once, not again with each of its fields
 
-    def compare(what: str, field: str, indexed: NDArray[Any], where: NDArray[np.bool_] | bool = True) -> None:
-        recorded = journal.records[field][numbers].astype(np.int64)
-        offsets = HEADER_BYTES + RECORD_BYTES * numbers
+    def compare(text: str, field: str, indexed: NDArray[Any], where: NDArray[np.bool_] | bool = True) -> None:
+        recorded = journal.records[field][numbers].astype(indexed.dtype)
+        wrong = sound & (recorded != indexed) & where
         report.add_problems(
-            journal.path,
-            sound & (recorded != indexed) & where,
-            rows,
-            lambda i: (f"{what} {recorded[i]} in the journal, {indexed[i]} in the dataset", int(offsets[i])),
+            journal.path, wrong, rows, lambda i: (text.format(int(recorded[i]), int(indexed[i])), _offset(numbers[i]))
         )
 
-    compare("stack number", "stack", file_numbers[rows])
-    compare("pixel offset", "offset", columns.offset[rows])
-    compare("pixel length", "length", columns.length[rows])
-    compare("pixel type", "pixel_type", columns.pixel_type[rows].astype(np.int64))
+    compare("stack number {} in the journal, {} in the dataset", "stack", file_numbers[rows])
+    compare("pixel offset {} in the journal, {} in the dataset", "offset", columns.offset[rows])
+    compare("pixel length {} in the journal, {} in the dataset", "length", columns.length[rows])
+    types = columns.pixel_type[rows].astype(np.int64)
+    compare("pixel type {} in the journal, {} in the dataset", "pixel_type", types)
     # A page that was not found is reported with the chain of its stack file.
-    compare("page directory", "directory", columns.directory[rows], columns.directory[rows] >= 0)
-    _compare_metadata(journal, columns, report, (numbers, rows))
+    directories = columns.directory[rows]
+    compare("page directory {} in the journal, {} in the dataset", "directory", directories, directories >= 0)
+    checksums = columns.metadata_checksum[rows]
+    compare("metadata hash to {1:016x}, recorded was {0:016x}", "metadata_checksum", checksums)
     no_axes = ~columns.has_axes[rows]
     report.add_problems(journal.path, no_axes, rows, lambda _: ("the frame's metadata does not name its axes", None))
-
-
-def _compare_metadata(
-    journal: JournalContent, columns: FrameColumns, report: CheckReport, pairs: tuple[NDArray[Any], NDArray[Any]]
-) -> None:
-    numbers, rows = pairs
-    recorded = journal.records["metadata_checksum"][numbers]
-    stored = columns.metadata_checksum[rows]
-    text = "metadata hash to {:016x}, recorded was {:016x}"
-    report.add_problems(
-        journal.path,
-        journal.sound[numbers] & (stored != recorded),
-        rows,
-        lambda i: (text.format(int(stored[i]), int(recorded[i])), int(HEADER_BYTES + RECORD_BYTES * numbers[i])),
-    )
 
 
 def _match(
@@ -217,9 +202,8 @@ def _match(
     lost[left] = False
     extra = np.ones(len(places), np.bool_)
     extra[right] = False
-    offsets = HEADER_BYTES + RECORD_BYTES * numbers
-    ranks = np.arange(len(numbers))
-    report.add_problems(journal.path, lost, ranks, lambda i: ("the index has no entry for this frame", int(offsets[i])))
+    text = "the index has no entry for this frame"
+    report.add_problems(journal.path, lost, np.arange(len(lost)), lambda i: (text, _offset(numbers[i])))
     text = "an entry of the index (number {} in it) that has no record in the journal"
     report.add_problems(journal.path, extra, np.full(len(places), -1), lambda i: (text.format(i), None))
     if (np.diff(right) < 0).any():

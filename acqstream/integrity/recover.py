@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,18 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, DatasetLocked
-from acqstream.formats.ndtiff.entry_walk import walk_entries
+from acqstream.formats.ndtiff.entry_walk import EntryFacts, walk_entries
 from acqstream.formats.ndtiff.frame_table import FrameTable
-from acqstream.formats.ndtiff.index_entries import (
-    INDEX_NAME,
-    NUMBERS_BYTES,
-    EntryBatch,
-    parse_entries,
-    plain_name,
-    read_entries,
-)
+from acqstream.formats.ndtiff.index_entries import INDEX_NAME, NUMBERS_BYTES, plain_name
 from acqstream.formats.ndtiff.index_file import IndexFile
 from acqstream.formats.ndtiff.layout import NDTiffLayout, align_up
+from acqstream.formats.ndtiff.page_walk import find_data_end
 from acqstream.formats.ndtiff.pages import StackPage, read_page
 from acqstream.formats.ndtiff.pixels import payload_bytes
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
@@ -57,12 +50,12 @@ from acqstream.model.state import AcquisitionState
 from acqstream.model.units import count_text
 from acqstream.storage.files.append_file import AppendFile
 from acqstream.storage.files.disk import Disk, LocalDisk
-from acqstream.storage.files.read_file import ReadFile
+from acqstream.storage.files.read_file import ReadFile, data_runs
 from acqstream.storage.files.stack_file import PRIVATE_SUFFIX
 
 _RESUMABLE = (AcquisitionState.FAILED, AcquisitionState.INTERRUPTED)
 MAX_DAMAGED_RECORDS = 2**20  # 64 MiB of the journal; what comes after more than that is not looked for
-_MAX_REST_BYTES = 2**30  # of an index behind its good entries
+_MAX_REST_BYTES, _MAX_ENTRY_BYTES = 2**30, 256  # of the index, and more for each record; the rest is made anew
 
 
 @dataclass(slots=True)
@@ -134,7 +127,6 @@ class _Recovery:
         self._journal = journal_file
         self._layout = NDTiffLayout(state.name, {})
         self._stacks = OpenStacks(Path(self._stack_folder))
-        self._names: dict[str, None] = {}  # of axes, in the order of entries
         self.report = RecoveryReport(folder)
 
     def judge(self) -> list[Change]:
@@ -142,27 +134,29 @@ class _Recovery:
         try:
             content = self._read_records()
             records = content.prefix
-            entries = self._read_index()
-            names = [plain_name(name, INDEX_NAME, at) for name, at in zip(entries.names, entries.offsets, strict=True)]
+            index = walk_entries(self._read_index(len(content.records)))
+            numbers = index.numbers[: index.unbroken]
+            names = index.names[: index.unbroken]
+            for name in dict.fromkeys(names):
+                plain_name(name.encode(), INDEX_NAME, index.starts[names.index(name)])
             frames = records[records["flags"] == journal.FRAME]
-            indexed = min(_count_matching(frames, entries, names, self._layout), self._count_complete(entries, names))
+            indexed = min(_count_matching(frames, numbers, names, self._layout), self._count_complete(numbers, names))
             # Equal numbers prove no page: after a power cut those that were not forced may be missing.
             indexed = count_confirmed(
-                frames[:indexed], entries.numbers[:indexed], lambda stack: self._stacks.get(self._stack_name(stack))
+                frames[:indexed], numbers[:indexed], lambda stack: self._stacks.get(self._layout.stack_name(stack))
             )
-            indexed = self._count_named(entries, names, indexed)
-            new_entries, index_end = b"", self._end_of_entry(entries, indexed)
-            rest = self._index_from(index_end)
-            self._names = dict.fromkeys(itertools.chain.from_iterable(entries.axes[:indexed]))
-            if indexed < len(frames) or len(records) < len(content.records) or rest.strip(b"\0"):
-                records, new_entries = self._settle(content, _records_of_first_frames(records, indexed), rest)
-            unforced = entries.offsets[max(0, indexed - journal.MAX_UNFORCED_ENTRIES)] if indexed else 0
+            indexed = self._count_named(index, indexed)
+            new_entries, index_end = b"", index.ends[indexed - 1] if indexed else 0
+            has_more = len(index) > indexed or index.damage
+            if indexed < len(frames) or len(records) < len(content.records) or has_more:
+                records, new_entries = self._settle(content, _records_of_first_frames(records, indexed), index, indexed)
+            unforced = index.starts[max(0, indexed - journal.MAX_UNFORCED_ENTRIES)] if indexed else 0
             last_pages = self._last_pages(records)
         finally:
             self._stacks.close()
         self.report.published = journal.next_number(records)
-        index = Regrow(self._index_path, index_end, self._index_from(unforced, index_end), new_entries)
-        tails = [index, self._change_of_journal(content, records)]
+        change = Regrow(self._index_path, index_end, index.content[unforced:index_end], new_entries)
+        tails = [change, self._change_of_journal(content, records)]
         # A record that comes from the index alone is written before the index is; one that goes, after its entry went.
         if self.report.records_added > 0 and not self.report.lost:
             tails.reverse()
@@ -183,31 +177,22 @@ class _Recovery:
             reason += f"; {count_text(self.report.published, 'frame', 'were')} published"
         return dataclasses.replace(self._state, state=AcquisitionState.INTERRUPTED, reason=reason)
 
-    def _stack_name(self, number: int) -> str:
-        return self._layout.stack_name(number)
-
     def _read_records(self) -> JournalContent:
         content = read_journal(Path(self._journal.path), max_damaged=MAX_DAMAGED_RECORDS)
         if os.path.getsize(self._journal.path) >= journal.HEADER_BYTES:  # else it died while creating the dataset
             content.checked_header()
         return content
 
-    def _read_index(self) -> EntryBatch:
-        """The entries before the first bytes that are none."""
+    def _read_index(self, n_records: int) -> bytes:
+        """The index without the zeros after its last entry; empty where it is missing."""
         if not os.path.lexists(self._index_path):
-            return parse_entries(b"", self._index_path)
-        return read_entries(Path(self._index_path))
-
-    def _index_from(self, start: int, end: int | None = None) -> bytes:
-        """The bytes of the index from `start` on, at most _MAX_REST_BYTES; up to `end`."""
-        if start == end or not os.path.lexists(self._index_path):
             return b""
         with contextlib.closing(ReadFile(Path(self._index_path))) as file:
-            return file.read(start, min(file.size() - start, _MAX_REST_BYTES) if end is None else end - start)
+            end = find_data_end(file, data_runs(file.path)) + NUMBERS_BYTES  # these may end with zeros
+            return file.read(0, min(end, _MAX_REST_BYTES + n_records * _MAX_ENTRY_BYTES))
 
-    def _count_complete(self, entries: EntryBatch, names: list[str]) -> int:
+    def _count_complete(self, numbers: NDArray[np.void], names: list[str]) -> int:
         """The number of entries, from the first on, with all their bytes: in a copy the index may be younger."""
-        numbers = entries.numbers
         pixels_end = numbers["pixel_offset"].astype(np.int64) + payload_bytes(numbers)
         metadata_end = numbers["metadata_offset"].astype(np.int64) + numbers["metadata_length"]
         sizes = {name: self._stacks.size(name) for name in dict.fromkeys(names)}
@@ -215,29 +200,22 @@ class _Recovery:
         is_complete = np.maximum(pixels_end, metadata_end) <= bounds
         return len(names) if is_complete.all() else int(np.argmin(is_complete))
 
-    def _count_named(self, entries: EntryBatch, names: list[str], count: int) -> int:
+    def _count_named(self, index: EntryFacts, count: int) -> int:
         """The number of the first `count` entries, up to one with the place of a frame and the axes of another."""
         for row in range(max(0, count - journal.MAX_UNFORCED_ENTRIES), count):
-            numbers = entries.numbers[row]
-            file = self._stacks.get(names[row])
+            numbers = index.numbers[row]
+            file = self._stacks.get(index.names[row])
             axes = axes_in(file.read(int(numbers["metadata_offset"]), int(numbers["metadata_length"])))
-            if axes is not None and axes != entries.axes[row]:
+            if axes is not None and axes != index.axes(row):
                 return row
         return count
 
-    def _end_of_entry(self, entries: EntryBatch, count: int) -> int:
-        """End of the first `count` entries. The entry after them may be too damaged to be parsed."""
-        if count == 0:
-            return 0
-        start = entries.offsets[count - 1]
-        # Length of the axes (uint32, little-endian), axes, length of the name (uint32), name, numbers.
-        axes_bytes = int.from_bytes(self._index_from(start, start + 4), "little")
-        return start + 8 + axes_bytes + len(entries.names[count - 1]) + NUMBERS_BYTES
-
-    def _settle(self, content: JournalContent, kept: NDArray[np.void], rest: bytes) -> tuple[NDArray[np.void], bytes]:
-        """All records, of which the first `kept` stay, and the entries of the frames after these."""
-        settled = Settlement(content, len(kept), walk_entries(rest), self._stacks, self._layout)
-        settled.names |= self._names
+    def _settle(
+        self, content: JournalContent, kept: NDArray[np.void], index: EntryFacts, indexed: int
+    ) -> tuple[NDArray[np.void], bytes]:
+        """All records, of which `kept` stay, and the entries of the frames after the first `indexed`."""
+        settled = Settlement(content, len(kept), index.after(indexed), self._stacks, self._layout)
+        settled.names.update((name, None) for name, row in index.axes_at.items() if row < indexed)
         settled.run()
         self.report.rolled_forward, self.report.records_added = settled.rolled_forward, settled.records_added
         self.report.records_cut, self.report.lost = len(settled.lost), settled.lost
@@ -251,7 +229,7 @@ class _Recovery:
         last = {int(record["stack"]): record for record in frames[np.flatnonzero(np.diff(frames["stack"], append=-1))]}
         pages: dict[str, tuple[StackPage | None, int]] = {}
         for stack, record in last.items():
-            name = self._stack_name(stack)
+            name = self._layout.stack_name(stack)
             file = self._stacks.get(name)
             directory = int(record["directory"])
             page = read_page(file.read, file.size(), directory) if directory else None
@@ -274,7 +252,8 @@ class _Recovery:
 
         Without any published frame the first stack stays, as its header: readers take the summary from it.
         """
-        first, last = self._stack_name(0), max((own_number(self._layout, name) or 0 for name in published), default=0)
+        first = self._layout.stack_name(0)
+        last = max((own_number(self._layout, name) or 0 for name in published), default=0)
         path = os.path.join(self._stack_folder, first)
         if not published and os.path.exists(path):
             with contextlib.closing(ReadFile(Path(path))) as file:
@@ -312,10 +291,10 @@ class _Recovery:
         )
 
 
-def _count_matching(frames: NDArray[np.void], entries: EntryBatch, names: list[str], layout: NDTiffLayout) -> int:
+def _count_matching(frames: NDArray[np.void], numbers: NDArray[np.void], names: list[str], layout: NDTiffLayout) -> int:
     """The number of entries, from the first on, that agree with the journal's frames."""
     count = min(len(frames), len(names))
-    numbers = entries.numbers[:count]
+    numbers = numbers[:count]
     same = frames["offset"][:count] == numbers["pixel_offset"]
     same &= frames["pixel_type"][:count] == numbers["pixel_type"]
     same &= frames["length"][:count].astype(np.int64) == payload_bytes(numbers)

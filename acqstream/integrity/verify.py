@@ -260,7 +260,7 @@ class _Check:
         before = self._report.problem_count
         compare_with_index(journal, columns, self._report, growing=self.growing)
         self._index_agrees &= self._report.problem_count == before
-        pixels.add(PixelCheck(journal, self._report, len(columns) if self.growing else None).run(columns))
+        PixelCheck(journal, self._report, pixels, len(columns) if self.growing else None).run(columns)
 
     def _tell_frames(self, frames: int, pixels: ProvedPixels) -> None:
         facts = self._facts

@@ -68,15 +68,16 @@ def read_continuation(
     content.checked_header()
     records = content.prefix
     is_frame = records["flags"] == journal.FRAME
-    entries = read_entries(index_path)  # what is no entry was never published: the log cuts it
-    if len(entries.axes) != np.count_nonzero(is_frame):
-        text = f"{len(entries.axes)} entries, but the journal has {np.count_nonzero(is_frame)} frames"
+    kinds, n_entries, index_end = AxisKinds(), 0, 0
+    for batch in read_entries(index_path):  # what is no entry was never published: the log cuts it
+        for axes in batch.axes:
+            kinds.learn(axes)
+            if keys is not None:
+                keys.add(axes)
+        n_entries, index_end = n_entries + len(batch.axes), index_end + batch.consumed
+    if n_entries != np.count_nonzero(is_frame):
+        text = f"{n_entries} entries, but the journal has {np.count_nonzero(is_frame)} frames"
         raise CorruptDataset(text, path=str(index_path))
-    kinds = AxisKinds()
-    for axes in entries.axes:
-        kinds.learn(axes)
-        if keys is not None:
-            keys.add(axes)
     first_stack = int(records["stack"][is_frame][0]) if is_frame.any() else 0
     summary, header = _header(stack_folder, layout.stack_name(first_stack), is_needed=bool(is_frame.any()))
     return Continuation(
@@ -84,7 +85,7 @@ def read_continuation(
         records=journal.stored_bytes(records),
         next_stack=next_stack_number(stack_folder, layout) if is_frame.any() else 0,
         journal_end=journal.HEADER_BYTES + len(records) * journal.RECORD_BYTES,
-        index_end=entries.consumed,
+        index_end=index_end,
         payload_bytes=int(records["length"].sum()),
         summary=summary,
         stack_header=header if is_frame.any() else b"",

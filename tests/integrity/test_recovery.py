@@ -21,7 +21,7 @@ from acqstream.log import journal
 from acqstream.log.state_file import read_state, write_state
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.files.disk import LocalDisk
-from tests.formats.ndtiff.ndtiff_bytes import overwrite
+from tests.formats.ndtiff.ndtiff_bytes import entry, overwrite
 from tests.log.crashed import Step, content_of, crash, cut, entry_starts, without_leftovers
 from tests.log.make_frames import Frame, frame_of, frames_of, start_log, write_log
 from tests.log.read_back import check_dataset, open_ndstorage, read_index, read_journal, stack_paths
@@ -86,6 +86,15 @@ def test_index_with_zeros_at_its_end_is_rolled_forward(tmp_path: Path) -> None:
         assert (folder / INDEX).read_bytes() == content, length
         check_recovered(folder, SMALL, oracles=length % 20 == 0)
         shutil.rmtree(folder)
+
+
+def test_a_foreign_entry_changes_no_order_of_axes(tmp_path: Path) -> None:
+    frames = [frame_of(n, (6, 7), axes={"time": n, "channel": 0}) for n in range(3)]
+    folder = crash(tmp_path / "cells", frames)
+    content = (folder / INDEX).read_bytes()
+    (folder / INDEX).write_bytes(entry({"channel": 9, "time": 9}) + content)
+    recovered(folder)
+    assert (folder / INDEX).read_bytes() == content
 
 
 @pytest.mark.promise("recovery")

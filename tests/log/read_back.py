@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 import acqstream
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
 from acqstream.formats.ndtiff.index_entries import EntryBatch, parse_entries
-from acqstream.formats.ndtiff.pages import StackPage, walk_pages
+from acqstream.formats.ndtiff.page_walk import PageChain
+from acqstream.formats.ndtiff.pages import StackPage
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
 from acqstream.log import journal, journal_file
 from acqstream.storage.files.read_file import ReadFile
@@ -143,7 +144,7 @@ def stack_paths(folder: Path) -> list[Path]:
 
 def read_pages(path: Path) -> list[StackPage]:
     file = ReadFile(path)
-    pages = list(walk_pages(file.read, file.size(), struct.unpack("<I", file.read(4, 4))[0]))
+    pages = list(PageChain(file, struct.unpack("<I", file.read(4, 4))[0]).pages())
     file.close()
     return pages
 

@@ -8,7 +8,6 @@ and the index does not (ours). The format cannot prove the content of pixels, no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from acqstream.errors import CorruptDataset, DatasetError, StorageError, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport, FrameColumns
 from acqstream.formats.ndtiff.completion import LevelsFile
-from acqstream.formats.ndtiff.entry_walk import EntryRows, IndexCheck, MetadataCheck, StackEntries
+from acqstream.formats.ndtiff.entry_walk import FRAMES, IndexCheck, MetadataCheck
 from acqstream.formats.ndtiff.folders import find_folders, has_ndtiff_mark, level_of, parse_stack_name, stack_paths
 from acqstream.formats.ndtiff.frame_lookup import RowLookup
 from acqstream.formats.ndtiff.frame_table import FrameTable
@@ -109,15 +108,6 @@ def _levels_are_made(container: Path, report: CheckReport) -> bool:
     return state.is_unfinished
 
 
-@dataclass(frozen=True, slots=True)
-class _StackPages:
-    """Values of the page chain for every entry: its directory, the bytes of strip and metadata; -1 without a page."""
-
-    directories: NDArray[np.int64]
-    strip_bytes: NDArray[np.int64]
-    metadata_bytes: NDArray[np.int64]
-
-
 class _PageCheck:
     """Walks the page chain of one stack file and compares every page with its index entry."""
 
@@ -131,24 +121,24 @@ class _PageCheck:
         if self._chain.is_shifted:
             report.add_note(f"{file.path.name}: the first directory's offset is 4 too small")
 
-    def check(self, entries: StackEntries, *, growing: bool, has_index: bool, until: int | None = None) -> _StackPages:
+    def check(self, entries: NDArray[np.void], *, growing: bool, has_index: bool, until: int | None = None) -> None:
         """Check the pages that follow those checked before: all, or up to the first with pixels after byte `until`.
 
-        While the file grows, pages without an entry and an unfinished chain are not problems.
+        entries (dtype FRAMES) get the fields of their pages. While the file grows, pages without an entry and an
+        unfinished chain are not problems.
         """
-        pages = _StackPages(*(np.full(len(entries.rows), -1) for _ in range(3)))
-        offsets = entries.numbers["pixel_offset"].astype(np.int64)
+        offsets = entries["pixel_offset"].astype(np.int64)
         order = np.append(np.argsort(offsets, kind="stable"), -1)  # so that there is always something to point at
         sorted_offsets = np.append(offsets[order[:-1]], -1)
         for batch in self._chain.batches(until):
             position = np.searchsorted(sorted_offsets[:-1], batch.values[:, _STRIP])
             named = sorted_offsets[position] == batch.values[:, _STRIP]
             found = order[position][named]
-            batch.rows[named] = entries.rows[found]
+            batch.rows[named] = entries["row"][found]
             self._check_tags(batch)
             self._check_behind(batch)
-            self._check_entries(batch.take(named), entries.take(found))
-            self._tell(batch.take(named), pages.directories[found] >= 0, lambda _: "two pages have the same pixels")
+            self._check_entries(batch.take(named), entries[found])
+            self._tell(batch.take(named), entries["directory"][found] >= 0, lambda _: "two pages have the same pixels")
             if not growing and has_index:
                 known = named | self._are_refused(batch.values[:, _STRIP])
                 self._tell(batch, ~known, lambda _: "a page that no index entry names")
@@ -156,16 +146,15 @@ class _PageCheck:
                 pixels_end = unnamed.values[:, _STRIP] + unnamed.values[:, _STRIP_BYTES]
                 metadata_end = unnamed.values[:, _METADATA] + unnamed.raw["tags"]["count"][:, _METADATA]
                 self.unnamed_end = max(self.unnamed_end, pixels_end.max(initial=0), metadata_end.max(initial=0))
-            pages.directories[found] = batch.at[named]
-            pages.strip_bytes[found] = batch.values[named, _STRIP_BYTES]
-            pages.metadata_bytes[found] = batch.raw["tags"]["count"][named, _METADATA]
+            entries["directory"][found] = batch.at[named]
+            entries["strip_bytes"][found] = batch.values[named, _STRIP_BYTES]
+            entries["text_bytes"][found] = batch.raw["tags"]["count"][named, _METADATA]
             self._report.on_progress(f"pages of {self._file.path.name}", int(batch.at.max(initial=0)), self._size)
         if not growing and until is None:
             self._check_end()
         lost = "no page in the stack's chain has these pixels"
-        lacking = pages.directories < 0
-        self._report.add_problems(self._file.path, lacking, entries.rows, lambda i: (lost, int(offsets[i])))
-        return pages
+        lacking = entries["directory"] < 0
+        self._report.add_problems(self._file.path, lacking, entries["row"], lambda i: (lost, int(offsets[i])))
 
     def _are_refused(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
         stack = (parse_stack_name(self._file.path.name) or ("", -1))[1]
@@ -219,19 +208,19 @@ class _PageCheck:
 
     # Pages against entries.
 
-    def _check_entries(self, batch: PageColumns, entries: StackEntries) -> None:
-        numbers, values = entries.numbers, batch.values
+    def _check_entries(self, batch: PageColumns, entries: NDArray[np.void]) -> None:
+        lengths, values = entries["length"], batch.values
         for name, column in (("width", _WIDTH), ("height", _HEIGHT), ("metadata_offset", _METADATA)):
-            self._compare(batch, name.replace("_", " "), values[:, column], numbers[name].astype(np.int64))
-        told = numbers["metadata_length"].astype(np.int64)
+            self._compare(batch, name.replace("_", " "), values[:, column], entries[name].astype(np.int64))
+        told = entries["metadata_length"].astype(np.int64)
         in_page = batch.raw["tags"]["count"][:, _METADATA].astype(np.int64)
-        in_page -= (in_page == told + 1) & entries.has_nul
+        in_page -= (in_page == told + 1) & entries["has_nul"]
         self._compare(batch, "metadata length", in_page, told)
-        self._compare(batch, "length of the pixels", values[:, _STRIP_BYTES], entries.lengths, entries.lengths >= 0)
+        self._compare(batch, "length of the pixels", values[:, _STRIP_BYTES], lengths, lengths >= 0)
         compression = values[:, _COMPRESSION]
-        wrong = (compression == 1) != (entries.lengths >= 0)
+        wrong = (compression == 1) != (lengths >= 0)
         self._tell_tag(batch, wrong, "the index states another compression, the page has TIFF compression", compression)
-        code = numbers["pixel_type"].astype(np.int64)
+        code = entries["pixel_type"].astype(np.int64)
         known = (code >= 0) & (code < len(_SAMPLE_BITS))
         sample_bits = _SAMPLE_BITS[np.where(known, code, 0)]
         bits, samples, rgb = values[:, _BITS], values[:, _SAMPLES], code == _RGB_CODE
@@ -278,8 +267,8 @@ class _LevelCheck:
         first, without = 0, 0
         for rows, is_last in self._read_index(most_rows):
             yield self._check_rows(first, rows, levels, is_last=is_last)
-            first += len(rows.numbers)
-            without += int(np.count_nonzero(~rows.has_axes))
+            first += len(rows)
+            without += int(np.count_nonzero(~rows["has_axes"]))
         repeats = RowLookup(self._table).repeats(0, len(self._table))
         if repeats.any():
             repeated = count_text(int(repeats.sum()), "frame", "have")
@@ -290,11 +279,10 @@ class _LevelCheck:
                 f"{self._folder}: {count_text(without, 'frame', 'do')} not have their axes in their metadata"
             )
 
-    def _check_rows(self, first: int, found: EntryRows, levels: int, *, is_last: bool) -> FrameColumns:
+    def _check_rows(self, first: int, found: NDArray[np.void], levels: int, *, is_last: bool) -> FrameColumns:
         names = [*self._table.stack_names, *self._others()] if is_last else self._table.stack_names
-        stacks = self._table.all_stacks[first : first + len(found.numbers)]
-        lengths = self._lengths(found.numbers)
-        directories = np.full(len(stacks), -1, np.int64)
+        stacks = self._table.all_stacks[first : first + len(found)]
+        found["length"] = self._lengths(found)
         # The last one of a part may go on in the next.
         last = len(names) if is_last else int(stacks[-1])
         for position in range(self._first_stack, min(last + 1, len(names))):
@@ -302,18 +290,16 @@ class _LevelCheck:
             stack = self._stack_of(name)
             if stack is None:
                 continue
-            rows = np.flatnonzero(stacks == position)
-            entries = StackEntries(rows + first, found.numbers[rows], found.has_nul[rows], lengths[rows])
+            entries = found[stacks == position]
             is_growing = position == int(self._table.all_stacks[-1]) if len(self._table) else True
             growing = self._growing and (is_growing or position >= len(self._table.stack_names))
             if name not in self._pages:
                 self._pages[name] = _PageCheck(stack.file, stack.header, self._report)
             check = self._pages[name]
-            until = None if is_final else int(entries.numbers["pixel_offset"].max())
-            pages = check.check(entries, growing=growing, has_index=self._has_index, until=until)
-            directories[rows] = pages.directories
-            lengths[rows] = np.where(lengths[rows] < 0, pages.strip_bytes, lengths[rows])
-            self._ends[name] = end = self._check_room(stack, entries, pages)
+            until = None if is_final else int(entries["pixel_offset"].max())
+            check.check(entries, growing=growing, has_index=self._has_index, until=until)
+            self._ends[name] = end = self._check_room(stack, entries)
+            found[stacks == position] = entries
             if not is_final:
                 continue
             if self._has_index and not growing:
@@ -325,20 +311,20 @@ class _LevelCheck:
             files=[self._folder / name for name in names],
             file_numbers=[(parse_stack_name(name) or ("", -1))[1] for name in names],
             file=stacks,
-            offset=found.numbers["pixel_offset"].astype(np.int64),
-            length=lengths,
-            directory=directories,
-            pixel_type=found.numbers["pixel_type"].astype(np.int32),
-            metadata_checksum=found.checksums,
-            has_axes=found.has_axes,
+            offset=found["pixel_offset"].astype(np.int64),
+            length=np.where(found["length"] < 0, found["strip_bytes"], found["length"]),
+            directory=found["directory"].copy(),
+            pixel_type=found["pixel_type"].astype(np.int32),
+            metadata_checksum=found["checksum"].copy(),
+            has_axes=found["has_axes"].copy(),
             levels=levels,
         )
 
     # The index.
 
-    def _read_index(self, most_rows: int | None) -> Iterator[tuple[EntryRows, bool]]:
-        """The entries in parts, and whether a part is the last one."""
-        path, parts, first = self._folder / INDEX_NAME, [], 0
+    def _read_index(self, most_rows: int | None) -> Iterator[tuple[NDArray[np.void], bool]]:
+        """The entries in parts (dtype FRAMES), and whether a part is the last one."""
+        path, parts, first = self._folder / INDEX_NAME, [np.empty(0, FRAMES)], 0
         self._report.own_files.add(path)
         if self._has_index:
             for batch in IndexCheck(ReadFile(path), self._table, self._report, growing=self._growing).batches():
@@ -347,13 +333,13 @@ class _LevelCheck:
                 stacks = self._table.all_stacks[before:].tolist()
                 parts.append(self._metadata.check(batch, [self._table.stack_names[stack] for stack in stacks], before))
                 if most_rows is not None and len(self._table) - first >= most_rows:
-                    rows = EntryRows.joined(parts)
-                    stop = _last_break(rows.numbers, self._table.all_stacks[first:])
-                    parts = [rows.take(slice(stop, None))]
+                    rows = np.concatenate(parts)
+                    stop = _last_break(rows, self._table.all_stacks[first:])
+                    parts = [rows[stop:]]
                     if stop:
                         first += stop
-                        yield rows.take(slice(stop)), False
-        yield EntryRows.joined(parts), True
+                        yield rows[:stop], False
+        yield np.concatenate(parts), True
 
     def _lengths(self, numbers: NDArray[np.void]) -> NDArray[np.int64]:
         """Bytes of every frame's raw pixels, -1 where they are compressed; unknown pixel types are reported."""
@@ -428,21 +414,21 @@ class _LevelCheck:
         if first.summary_metadata != header.summary_metadata:
             self._report.add_problem(path, "the summary metadata is not that of the other stack files", offset=28)
 
-    def _check_room(self, stack: _Stack, entries: StackEntries, pages: _StackPages) -> int:
+    def _check_room(self, stack: _Stack, entries: NDArray[np.void]) -> int:
         """Check that no items share bytes and that all lie in the file. Returns the end of the last one so far."""
         file, size = stack.file, stack.file.size()
-        pixels = entries.numbers["pixel_offset"].astype(np.int64)
+        pixels = entries["pixel_offset"].astype(np.int64)
         # The index has no length of compressed pixels; the page has.
-        lengths = np.where(entries.lengths < 0, np.maximum(pages.strip_bytes, 0), entries.lengths)
+        lengths = np.where(entries["length"] < 0, np.maximum(entries["strip_bytes"], 0), entries["length"])
         beyond = pixels + lengths > size
         self._report.add_problems(
             file.path,
             beyond,
-            entries.rows,
+            entries["row"],
             lambda i: (f"pixels of {lengths[i]} bytes end beyond the end of the file at {size}", int(pixels[i])),
         )
-        end = self._check_overlaps(stack, entries, pages, (pixels, lengths))
-        has_frames = len(entries.rows) or file.path.name in self._ends
+        end = self._check_overlaps(stack, entries, (pixels, lengths))
+        has_frames = len(entries) or file.path.name in self._ends
         return end if has_frames else align_up(end, BLOCK_BYTES)  # our writer ends a lone header with a block
 
     def _check_tail(self, file: ReadFile, end: int) -> None:
@@ -452,13 +438,12 @@ class _LevelCheck:
             self._report.add_problem(file.path, f"{size - end} bytes {what}after the last frame", offset=end)
 
     def _check_overlaps(
-        self, stack: _Stack, entries: StackEntries, pages: _StackPages, pixels: tuple[NDArray[Any], NDArray[Any]]
+        self, stack: _Stack, entries: NDArray[np.void], pixels: tuple[NDArray[Any], NDArray[Any]]
     ) -> int:
         """End of the last item in the file. pixels are offsets and lengths."""
-        texts, text_lengths = entries.numbers["metadata_offset"], entries.numbers["metadata_length"]
-        starts = np.concatenate((pixels[0], texts.astype(np.int64), pages.directories))
-        directory_lengths = np.where(pages.directories >= 0, DIRECTORY_BYTES, 0)
-        ends = np.concatenate((pixels[1], np.maximum(text_lengths, pages.metadata_bytes), directory_lengths))
+        directories, text_bytes = entries["directory"], np.maximum(entries["metadata_length"], entries["text_bytes"])
+        starts = np.concatenate((pixels[0], entries["metadata_offset"].astype(np.int64), directories))
+        ends = np.concatenate((pixels[1], text_bytes, np.where(directories >= 0, DIRECTORY_BYTES, 0)))
         ends += starts
         order = np.argsort(starts, kind="stable")
         starts, ends = starts[order], ends[order]
@@ -468,7 +453,7 @@ class _LevelCheck:
         before = np.append(end, ends[:-1])[: len(starts)]
         wrong = (starts < before) & has_bytes  # an item without bytes lies nowhere, so it shares none
         text = "pixels, metadata or directory share bytes with what stands before them"
-        rows = entries.rows[order[wrong] % max(1, len(entries.rows))]
+        rows = entries["row"][order[wrong] % max(1, len(entries))]
         places = starts[wrong]
         self._report.add_problems(stack.file.path, wrong[wrong], rows, lambda i: (text, int(places[i])))
         return int(max(ends.max(initial=0), end))

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from acqstream.errors import CorruptDataset, FileMissing, StorageError
-from acqstream.formats.ndtiff.pages import StackPage, read_page, walk_pages
+from acqstream.formats.ndtiff.page_walk import PageChain
+from acqstream.formats.ndtiff.pages import StackPage, read_page
 from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_stack_header
 from acqstream.model.axes import declared_names
 from acqstream.model.state import AcquisitionState
@@ -202,8 +203,11 @@ class FinishedSigns:
             page = read_page(file.read, size, pixels - distance, byte_order)
             if page is not None and page.pixels == pixels:
                 self._last = page
-        start = self._last.directory if self._last is not None else _first_directory(file)
-        for page in walk_pages(file.read, size, start, byte_order):
+        if self._last is not None:
+            start = self._last.directory
+        else:
+            start = parse_stack_header(file.read, size, str(file.path)).first_directory
+        for page in PageChain(file, start, byte_order).pages():
             self._last = page
         if self._last is None or self._last.next != 0 or self._last.pixels > pixels:
             return False
@@ -215,7 +219,3 @@ def _may_roll_over(file: ReadFile, size: int, pixels: int) -> bool:
     if 2 * size - pixels + ROLLOVER_MARGIN_BYTES < PREALLOCATED_STACK_BYTES:
         return False
     return abs(time.time() - file.modified_s()) < ROLLOVER_S
-
-
-def _first_directory(file: ReadFile) -> int:
-    return parse_stack_header(file.read, file.size(), str(file.path)).first_directory

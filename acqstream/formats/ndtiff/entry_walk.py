@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import struct
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -133,51 +133,25 @@ def _tail_text(head: bytes, length: int) -> str:
     return f"the last entry is cut: only {length} bytes of it exist"
 
 
-@dataclass(frozen=True, slots=True)
-class EntryRows:
-    """Entries of an index and what their metadata showed; an item per row.
+FRAMES = np.dtype(
+    [
+        ("row", "<u4"),
+        *NUMBERS.descr,
+        ("length", "<i8"),
+        ("has_axes", "?"),
+        ("has_nul", "?"),
+        ("checksum", "<u8"),
+        ("directory", "<i8"),
+        ("strip_bytes", "<i8"),
+        ("text_bytes", "<i8"),
+    ]
+)
+"""Entries with what metadata and pages showed of their frames, and the row of each.
 
-    numbers has dtype NUMBERS. has_axes, has_nul and checksums: whether the metadata holds `Axes`, whether a NUL stands
-    after it, and its XXH3-64 (0 where it could not be read).
-    """
-
-    numbers: NDArray[np.void]
-    has_axes: NDArray[np.bool_]
-    has_nul: NDArray[np.bool_]
-    checksums: NDArray[np.uint64]
-
-    @classmethod
-    def of(cls, numbers: NDArray[np.void]) -> EntryRows:
-        """Before the metadata are looked at."""
-        count = len(numbers)
-        return cls(numbers, np.ones(count, np.bool_), np.zeros(count, np.bool_), np.zeros(count, np.uint64))
-
-    @classmethod
-    def joined(cls, parts: Sequence[EntryRows]) -> EntryRows:
-        """Rows that follow one another."""
-        empty = cls.of(np.empty(0, NUMBERS))  # an index may have no entry
-        return cls(*(np.concatenate([getattr(one, name) for one in (empty, *parts)]) for name in cls.__slots__))
-
-    def take(self, rows: slice | NDArray[Any]) -> EntryRows:
-        """Some of them."""
-        return EntryRows(*(getattr(self, name)[rows] for name in self.__slots__))
-
-
-@dataclass(frozen=True, slots=True)
-class StackEntries:
-    """Values of the index for the frames of one stack file. rows are the frames' rows; numbers has dtype NUMBERS.
-
-    has_nul: whether a NUL stands after the metadata. lengths: of raw pixels, bytes; -1 where they are compressed.
-    """
-
-    rows: NDArray[np.int64]
-    numbers: NDArray[np.void]
-    has_nul: NDArray[np.bool_]
-    lengths: NDArray[np.int64]
-
-    def take(self, found: NDArray[Any]) -> StackEntries:
-        """Some of them, by position."""
-        return StackEntries(self.rows[found], self.numbers[found], self.has_nul[found], self.lengths[found])
+length: of raw pixels, bytes; -1 where they are compressed. has_axes, has_nul and checksum: whether the metadata holds
+`Axes`, whether a NUL stands after it, and its XXH3-64 (0 where it could not be read). directory, strip_bytes and
+text_bytes: offset of the page, and the bytes of pixels and metadata by it; -1 without a page.
+"""
 
 
 class MetadataCheck:
@@ -188,31 +162,35 @@ class MetadataCheck:
         self._report = report
         self._skipped = _TILE_AXES if is_lower else frozenset()
 
-    def check(self, batch: EntryBatch, names: list[str], first: int) -> EntryRows:
-        """The next rows, from number `first` on; names are those of their stack files."""
-        found = EntryRows.of(batch.numbers)  # filled in by file, as rows of several may alternate
+    def check(self, batch: EntryBatch, names: list[str], first: int) -> NDArray[np.void]:
+        """The next rows (dtype FRAMES), from number `first` on; names are those of their stack files."""
+        found = np.zeros(len(names), FRAMES)  # filled in by file, as rows of several may alternate
+        found["row"], found["has_axes"] = np.arange(first, first + len(names)), True
+        for name in NUMBERS.names or ():
+            found[name] = batch.numbers[name]
+        for name in ("directory", "strip_bytes", "text_bytes"):
+            found[name] = -1
         rows_of: dict[str, list[int]] = {}
         for position, name in enumerate(names):
             rows_of.setdefault(name, []).append(position)
         for name, positions in rows_of.items():
             file = self._find_stack(name)
             if file is not None:
-                self._check_stack(file, batch, found, np.array(positions), first)
+                self._check_stack(file, batch, found, np.array(positions))
         return found
 
     def _check_stack(
-        self, file: ReadFile, batch: EntryBatch, found: EntryRows, positions: NDArray[Any], first: int
+        self, file: ReadFile, batch: EntryBatch, found: NDArray[np.void], positions: NDArray[np.int64]
     ) -> None:
-        numbers = batch.numbers[positions]
-        starts = numbers["metadata_offset"].astype(np.int64)
-        lengths = numbers["metadata_length"].astype(np.int64)
+        starts = found["metadata_offset"][positions].astype(np.int64)
+        lengths = found["metadata_length"][positions].astype(np.int64)
         beyond = starts + lengths > file.size()
         large = (lengths > MAX_METADATA_BYTES) & ~beyond
 
         def place(text: str) -> Callable[[int], tuple[str, int]]:
             return lambda i: (text.format(int(lengths[i])), int(starts[i]))
 
-        rows = positions + first
+        rows = found["row"][positions]
         self._report.add_problems(file.path, beyond, rows, place("metadata of {} bytes end beyond the end of the file"))
         self._report.add_problems(file.path, large, rows, place(f"metadata of {{}} bytes, above {MAX_METADATA_BYTES}"))
         order = np.flatnonzero(~beyond & ~large)
@@ -227,9 +205,9 @@ class MetadataCheck:
             data = file.read(base, int(ends[order[high - 1]]) + 1 - base)
             for i in order[low:high].tolist():
                 start, end, position = int(starts[i]) - base, int(ends[i]) - base, positions[i]
-                found.has_nul[position] = data[end : end + 1] == b"\0"
-                found.checksums[position] = xxhash.xxh3_64_intdigest(data[start:end])
-                found.has_axes[position] = self._check_text(
+                found["has_nul"][position] = data[end : end + 1] == b"\0"
+                found["checksum"][position] = xxhash.xxh3_64_intdigest(data[start:end])
+                found["has_axes"][position] = self._check_text(
                     file, data[start:end], base + start, batch.axes[position], int(rows[i])
                 )
 
@@ -258,7 +236,8 @@ class MetadataCheck:
 class EntryFacts:
     """Framed entries in the order of the file: bytes [starts[i], ends[i]) of content, names, numbers (dtype NUMBERS).
 
-    damage are the byte ranges [start, end) between them that are not entries; zeros at the end are not damage.
+    damage are the byte ranges [start, end) between them that are not entries; zeros at the end are not damage. axes_at:
+    the first row of each axis.
     """
 
     content: bytes
@@ -267,6 +246,7 @@ class EntryFacts:
     names: list[str]
     numbers: NDArray[np.void]
     damage: list[tuple[int, int]]
+    axes_at: dict[str, int]
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -278,6 +258,16 @@ class EntryFacts:
     def axes(self, row: int) -> dict[str, Any]:
         """The axes of an entry."""
         return axes_of_entry(self.entry(row))
+
+    @property
+    def unbroken(self) -> int:
+        """The number of entries before the first damage."""
+        return bisect_left(self.starts, self.damage[0][0]) if self.damage else len(self)
+
+    def after(self, count: int) -> EntryFacts:
+        """The entries after the first `count`."""
+        columns = {name: getattr(self, name)[count:] for name in ("starts", "ends", "names", "numbers")}
+        return replace(self, **columns)
 
 
 def axes_of_entry(entry: bytes) -> dict[str, Any]:
@@ -294,11 +284,14 @@ def walk_entries(content: bytes) -> EntryFacts:
     numbers: list[bytes] = []
     known: dict[bytes, str] = {}  # an index has few names: one string for each
     damage: list[tuple[int, int]] = []
+    axes_at: dict[str, int] = {}
     position = 0
-    for start, name_at, end in _framed(content):
+    for start, name_at, end, axes in _framed(content):
         if start > position:
             damage.append((position, start))
         raw = content[name_at : end - NUMBERS_BYTES]
+        for name in axes:  # here, as JSON is parsed once: an index may have millions of entries
+            axes_at.setdefault(name, len(starts))
         starts.append(start)
         ends.append(end)
         names.append(known.setdefault(raw, decode_text(raw)))
@@ -308,16 +301,17 @@ def walk_entries(content: bytes) -> EntryFacts:
     tail = len(content.rstrip(b"\0"))
     if tail > position:
         damage.append((position, tail))
-    return EntryFacts(content, starts, ends, names, np.frombuffer(b"".join(numbers), NUMBERS), damage)
+    return EntryFacts(content, starts, ends, names, np.frombuffer(b"".join(numbers), NUMBERS), damage, axes_at)
 
 
-def _framed(content: bytes) -> Iterator[tuple[int, int, int]]:
-    """Start of every entry, of its name, and its end; after damage, from the next one on."""
+def _framed(content: bytes) -> Iterator[tuple[int, int, int, dict[str, Any]]]:
+    """Start of every entry, of its name, its end, and its axes; after damage, from the next one on."""
     position = 0
     while position < len(content):
         bounds = _bounds(content, position)
-        if bounds is not None and _is_entry(content, position, *bounds):
-            yield position, *bounds
+        axes = _axes_of(content, position, *bounds) if bounds is not None else None
+        if bounds is not None and axes is not None:
+            yield position, *bounds, axes
             position = bounds[1]
             continue
         brace = content.find(b"{", position + 5)  # where the axes of the next entry may begin
@@ -326,15 +320,16 @@ def _framed(content: bytes) -> Iterator[tuple[int, int, int]]:
         position = brace - 4
 
 
-def _is_entry(content: bytes, start: int, name_at: int, end: int) -> bool:
-    """Return True if bytes of plausible lengths are an entry: JSON axes, a name, possible numbers."""
+def _axes_of(content: bytes, start: int, name_at: int, end: int) -> dict[str, Any] | None:
+    """The axes, if bytes of plausible lengths are an entry: JSON axes, a name, possible numbers."""
     name = content[name_at : end - NUMBERS_BYTES]
     width, height, metadata_bytes = _SIDES_AND_METADATA.unpack_from(content, end - NUMBERS_BYTES)
     if content[start + 4] != ord("{") or not name or b"\0" in name:
-        return False
+        return None
     if width <= 0 or height <= 0 or metadata_bytes < 0:
-        return False
+        return None
     try:
-        return type(json.loads(decode_text(content[start + 4 : name_at - 4]))) is dict
+        axes = json.loads(decode_text(content[start + 4 : name_at - 4]))
     except (ValueError, RecursionError):
-        return False
+        return None
+    return axes if type(axes) is dict else None

@@ -71,28 +71,15 @@ class AxisColumn:
         self._distinct: NDArray[Any] = np.empty(0, np.int32)
         self._distinct_rows = 0
 
-    def extend(self, values: Sequence[object]) -> bool:
-        """Append values, `_ABSENT` where there is none; True if older codes changed."""
-        kinds = set(map(type, values))
-        changed = False
-        # Integers are their own codes for as long as possible: no table, and old codes stay valid.
-        if self._table is None and not (kinds <= {int, object} and _fits(values)):
-            changed = self._become_table()
-        if self._table is None:
-            codes = [MISSING if value is _ABSENT else value for value in values] if object in kinds else values
-        else:
-            codes = [MISSING if value is _ABSENT else self._add_to_table(value) for value in values]
-        self.codes.extend(np.array(codes, np.int32))
-        return changed
-
-    def extend_codes(self, axis: AxisCodes) -> bool:
-        """As `extend`, with the values as codes."""
+    def extend(self, axis: AxisCodes) -> bool:
+        """Append values; True if older codes changed."""
         codes, changed = axis.codes, False
-        if axis.strings is not None and self._table is None:
+        # Integers are their own codes for as long as possible: no table, and old codes stay valid.
+        if axis.table is not None and self._table is None:
             changed = self._become_table()
         if self._table is not None:
-            values: list[AxisValue] = [*(axis.strings or ())]
-            if axis.strings is None:
+            values = axis.table
+            if values is None:
                 values, codes = _numbered(codes)
             in_table = np.array([*map(self._add_to_table, values), MISSING], np.int32)
             codes = in_table[np.maximum(codes, -1)]
@@ -179,7 +166,7 @@ def _fits(values: Sequence[object]) -> bool:
     return all(value is _ABSENT or MISSING < value <= _INT32_MAX for value in values)  # type: ignore[operator]
 
 
-def _numbered(codes: NDArray[np.int32]) -> tuple[list[AxisValue], NDArray[np.int32]]:
+def _numbered(codes: NDArray[np.int32]) -> tuple[Sequence[AxisValue], NDArray[np.int32]]:
     """Integers in order of first appearance, and their positions in that list, -1 for MISSING."""
     values, first, which = np.unique(codes, return_index=True, return_inverse=True)
     present = np.flatnonzero(values != MISSING)
@@ -210,19 +197,17 @@ class FrameTable:
         """Add entries; nothing is added if one of them is bad, which raises CorruptDataset."""
         if not len(part.numbers):
             return
-        columns: dict[str, list[object]] | dict[str, AxisCodes]
+        columns = self._columns(part)
         if isinstance(part, EntryBatch):
-            columns, stacks = self._checked_columns(part), self._stack_numbers(part.names, part.offsets)
+            stacks = self._stack_numbers(part.names, part.offsets)
         else:
-            columns = self._all_columns(part)
             names, counts, offsets = zip(*part.names, strict=True)
             stacks = np.repeat(self._stack_numbers(names, offsets), counts)
-        for name, values in columns.items():
+        for name, codes in columns.items():
             column = self.axes.get(name)
             if column is None:
                 column = self.axes[name] = AxisColumn(len(self))
-            if column.extend_codes(values) if isinstance(values, AxisCodes) else column.extend(values):
-                self.generation += 1
+            self.generation += column.extend(codes)
         self._numbers.extend(part.numbers)
         self._stacks.extend(stacks)  # last: it is what `len` counts
 
@@ -298,33 +283,33 @@ class FrameTable:
             self.stack_names.append(text)
         return number
 
-    def _check_count(self, names: dict[str, None]) -> None:
-        if len(names) > MAX_AXIS_NAMES:
-            raise UnsupportedFeature(f"{self._path}: {len(names)} different axes; at most {MAX_AXIS_NAMES} are read")
-
-    def _all_columns(self, block: EntryBlock) -> dict[str, AxisCodes]:
-        """The axes of the block, and the axes that it lacks."""
-        names = dict.fromkeys((*self.axes, *block.axes))
-        self._check_count(names)
-        absent = AxisCodes(np.full(len(block), MISSING, np.int32), None)
-        return {name: block.axes.get(name, absent) for name in names}
-
-    def _checked_columns(self, batch: EntryBatch) -> dict[str, list[object]]:
-        names = dict.fromkeys(self.axes)
-        for axes in batch.axes:
+    def _columns(self, part: EntryBatch | EntryBlock) -> dict[str, AxisCodes]:
+        """The axes of the part, and the axes that it lacks."""
+        names: dict[str, object] = dict.fromkeys(self.axes)
+        for axes in part.axes if isinstance(part, EntryBatch) else (part.axes,):
             if not axes.keys() <= names.keys():
                 names.update(dict.fromkeys(axes))
-        self._check_count(names)
-        columns: dict[str, list[object]] = {}
-        for name in names:
-            values = [axes.get(name, _ABSENT) for axes in batch.axes]
-            if not set(map(type, values)) <= {int, str, object}:
-                values = [
-                    value if value is _ABSENT else self._axis_value(value, name, offset)
-                    for value, offset in zip(values, batch.offsets, strict=True)
-                ]
-            columns[name] = values
-        return columns
+        if len(names) > MAX_AXIS_NAMES:
+            raise UnsupportedFeature(f"{self._path}: {len(names)} different axes; at most {MAX_AXIS_NAMES} are read")
+        if isinstance(part, EntryBatch):
+            return {name: self._codes(part, name) for name in names}
+        absent = AxisCodes(np.full(len(part), MISSING, np.int32), None)
+        return {name: part.axes.get(name, absent) for name in names}
+
+    def _codes(self, batch: EntryBatch, name: str) -> AxisCodes:
+        """The values of one axis in a batch."""
+        values: list[Any] = [axes.get(name, _ABSENT) for axes in batch.axes]
+        if not set(map(type, values)) <= {int, str, object}:
+            values = [
+                value if value is _ABSENT else self._axis_value(value, name, offset)
+                for value, offset in zip(values, batch.offsets, strict=True)
+            ]
+        table: dict[AxisValue, int] | None = None
+        if not (set(map(type, values)) <= {int, object} and _fits(values)):
+            table = {}
+            values = [value if value is _ABSENT else table.setdefault(value, len(table)) for value in values]
+        codes = np.array([MISSING if value is _ABSENT else value for value in values], np.int32)
+        return AxisCodes(codes, None if table is None else [*table])
 
     def _axis_value(self, value: object, name: str, offset: int) -> AxisValue:
         """Writers in other languages may spell an integer as 1.0 or true; the reference readers take both."""

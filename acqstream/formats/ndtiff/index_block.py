@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.formats.ndtiff.index_entries import NUMBERS, NUMBERS_BYTES, EntryBatch, are_possible, parse_entries
+from acqstream.model.axes import AxisValue
 
 _MAX_NAME_BYTES = 255
 _MIN_AT_ONCE, _MAX_AT_ONCE = 256, 2**15  # entries of a block: bounds the memory that reading takes
@@ -201,13 +202,13 @@ def _first_names(names: list[tuple[bytes, int, int]], count: int) -> list[tuple[
 
 @dataclass(slots=True)
 class AxisCodes:
-    """Values of one axis, an int32 code per row: the integer, or a position in `strings`; MISSING where there is none.
+    """Values of one axis, an int32 code per row: the integer, or a position in `table`; MISSING where there is none.
 
-    strings are in order of first appearance, and None for integers.
+    table: the values in order of first appearance; None where all are integers that fit a code.
     """
 
     codes: NDArray[np.int32]
-    strings: list[str] | None
+    table: Sequence[AxisValue] | None
 
 
 @dataclass(frozen=True, slots=True)

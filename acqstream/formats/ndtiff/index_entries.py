@@ -18,6 +18,8 @@ from __future__ import annotations
 import json
 import struct
 import sys
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -132,38 +134,25 @@ def parse_entries(
     )
 
 
-def read_entries(path: Path) -> EntryBatch:
-    """All complete entries of an index file, as `parse_entries` of its content, in memory bounded by the entries.
+def read_entries(path: Path) -> Iterator[EntryBatch]:
+    """All complete entries of an index file, as `parse_entries` of its content, in batches of bounded memory.
 
     Bytes that are no entry end them. Raises StorageError.
     """
-    file = ReadFile(path)
-    try:
-        parts: list[EntryBatch] = []
-        position = 0
-        while True:
+    with closing(ReadFile(path)) as file:
+        position, is_last = 0, False
+        while not is_last:
             data = file.read(position, _WINDOW_BYTES)
             try:
-                part = parse_entries(data, str(path), position)
+                batch = parse_entries(data, str(path), position)
             except CorruptDataset as error:
                 if error.offset is None:
                     raise
                 data = data[: error.offset - position]
-                part = parse_entries(data, str(path), position)
-            parts.append(part)
-            position += part.consumed
-            if len(data) < _WINDOW_BYTES or not part.consumed or part.at_zeros:
-                break
-    finally:
-        file.close()
-    return EntryBatch(
-        [axes for part in parts for axes in part.axes],
-        [name for part in parts for name in part.names],
-        np.concatenate([part.numbers for part in parts]),
-        [offset for part in parts for offset in part.offsets],
-        position,
-        parts[-1].at_zeros,
-    )
+                batch = parse_entries(data, str(path), position)
+            yield batch
+            position += batch.consumed
+            is_last = len(data) < _WINDOW_BYTES or not batch.consumed or batch.at_zeros
 
 
 def encode_entry(axes: bytes, stack_name: str, page: StackPage, pixel_type: int, metadata_bytes: int) -> bytes:

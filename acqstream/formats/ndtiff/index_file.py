@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -34,26 +34,6 @@ _ORDERS: tuple[Literal["little", "big"], ...] = ("little", "big")
 
 Confirms = Callable[[bytes, np.void, Mapping[str, Any]], bool]
 """Whether an entry (name of the stack file, numbers, axes) is that of a frame in this folder."""
-
-
-class FrameIndex(Protocol):
-    """Source of the frames of a folder and their places."""
-
-    path: Path
-
-    def read_into(self, table: FrameTable, confirms: Confirms | None = None) -> None:
-        """Add the frames that are new since the last call."""
-
-    def check_in_place(self) -> None:
-        """Raises DatasetError if another dataset came in this one's place: its files have the same names."""
-
-    def is_finished(self, table: FrameTable, stacks: StackFiles) -> bool:
-        """True if nothing announces more frames. The table has at least one."""
-
-    def summary_of(self, file: ReadFile) -> dict[str, Any]:
-        """The summary metadata in a stack file. Raises CorruptDataset."""
-
-    def close(self) -> None: ...
 
 
 class IndexFile:

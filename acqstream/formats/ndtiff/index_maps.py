@@ -43,6 +43,7 @@ from acqstream.formats.ndtiff.stack_header import (
     ReadAt,
     byte_order_of,
     check_json_length,
+    expect,
     parse_json_object,
 )
 from acqstream.model.axes import Axes, AxisValue
@@ -189,15 +190,15 @@ def parse_index_map_header(read: ReadAt, size: int, path: str) -> IndexMapHeader
         raise CorruptDataset("the file ends inside its header", path=path, offset=len(head))
     fields: tuple[int, ...] = struct.unpack_from(order + "8I", head, 8)
     magic, _, display, _, version_mark, version, summary_mark, length = fields
-    _expect(magic, INDEX_MAP_MAGIC, "the index map mark", path, 8)
-    _expect(summary_mark, SUMMARY_MAGIC, "the summary mark", path, 32)
+    expect(magic, INDEX_MAP_MAGIC, "the index map mark", path, 8)
+    expect(summary_mark, SUMMARY_MAGIC, "the summary mark", path, 32)
     start = _HEADER_BYTES + length
     # Before the summary is read: a damaged length must not make a reader allocate gigabytes.
     if start + 8 > size:
         raise CorruptDataset(f"summary of {length} bytes ends beyond the file of {size}", path=path, offset=36)
     check_json_length(length, "a summary", path, 36)
     map_mark, count = struct.unpack(order + "2I", read(start, 8))
-    _expect(map_mark, _MAP_MAGIC, "the mark of the map's entries", path, start)
+    expect(map_mark, _MAP_MAGIC, "the mark of the map's entries", path, start)
     return IndexMapHeader(
         major=version if version_mark == NDTIFF_MAGIC else 0,
         byte_order=order,
@@ -218,11 +219,6 @@ def read_map_entries(read: ReadAt, header: IndexMapHeader, first: int) -> NDArra
     # No directory can lie at byte 0, so 0 marks the unused rest of the map.
     ends = np.flatnonzero(entries["directory"] == 0)
     return entries[: ends[0]] if len(ends) else entries
-
-
-def _expect(value: int, expected: int, name: str, path: str, offset: int) -> None:
-    if value != expected:
-        raise CorruptDataset(f"{value} where {name} {expected} was expected", path=path, offset=offset)
 
 
 class SuperChannels:

@@ -70,6 +70,15 @@ class PageColumns:
     values: NDArray[np.int64]
     rows: NDArray[np.int64]
 
+    @classmethod
+    def of(cls, at: NDArray[np.int64], raw: NDArray[np.void]) -> PageColumns:
+        """Directories at these offsets from their bytes."""
+        tags = raw["tags"]
+        values = tags["value"].astype(np.int64)
+        short = (tags["type"] == _SHORT) & (tags["count"] <= 2)  # left-justified in the field
+        values[short] = values[short] >> 16 if _byte_order(raw) == ">" else values[short] & 0xFFFF
+        return cls(at, raw, values, np.full(len(at), -1))
+
     def take(self, chosen: NDArray[np.bool_] | slice) -> PageColumns:
         """Some of them."""
         return PageColumns(self.at[chosen], self.raw[chosen], self.values[chosen], self.rows[chosen])
@@ -90,11 +99,14 @@ class PageColumns:
         tags = self.raw["tags"]
         is_known = (tags["tag"] == np.array(TAGS)).all(axis=1)
         count = len(is_known) if is_known.all() else int(np.argmin(is_known))
-        byte_order: ByteOrder = ">" if tags.dtype["tag"].str[0] == ">" else "<"
         columns = (self.at, self.values, tags["count"], self.raw["next"])
         for at, values, counts, following in zip(*(column[:count].tolist() for column in columns), strict=True):
             by_tag = dict(zip(TAGS, zip(counts, values, strict=True), strict=True))
-            yield page_of(read, byte_order, at, by_tag, (following, at + DIRECTORY_BYTES - 4))
+            yield page_of(read, _byte_order(self.raw), at, by_tag, (following, at + DIRECTORY_BYTES - 4))
+
+
+def _byte_order(raw: NDArray[np.void]) -> ByteOrder:
+    return ">" if raw.dtype["next"].str[0] == ">" else "<"
 
 
 class PageChain:
@@ -104,7 +116,7 @@ class PageChain:
     offset of the first one is 4 too small.
     """
 
-    def __init__(self, file: ReadFile, first: int, byte_order: ByteOrder) -> None:
+    def __init__(self, file: ReadFile, first: int, byte_order: ByteOrder = "<") -> None:
         self._file = file
         self._order = byte_order
         self._size = file.size()
@@ -116,15 +128,32 @@ class PageChain:
         self.is_shifted = self.first != first
         self.next, self.next_at = first, 4
 
+    def pages(self) -> Iterator[StackPage]:
+        """All pages as far as the chain is intact, also those with other entries: these are read one by one.
+
+        Ends where an offset is 0, outside the file or not after the directory before (a loop), where the number of
+        entries is not plausible, or where a required tag is missing.
+        """
+        page: StackPage | None = None
+        for columns in self.batches():
+            for page in columns.known_pages(self._file.read):
+                yield page
+            if page is None or page.directory != columns.at[-1]:
+                break  # other entries
+        following = self.first if page is None else page.next
+        while page is None or following > page.directory:  # pages go forward in the file
+            page = read_page(self._file.read, self._size, following, self._order)
+            if page is None:
+                return
+            yield page
+            following = page.next
+
     def batches(self, until: int | None = None) -> Iterator[PageColumns]:
         """The pages that follow, as far as the chain is intact, or up to the first with pixels after byte `until`."""
         for at, raw in self._read():
-            tags = raw["tags"]
-            values = tags["value"].astype(np.int64)
-            short = (tags["type"] == _SHORT) & (tags["count"] <= 2)  # left-justified in the field
-            values[short] = values[short] >> 16 if self._order == ">" else values[short] & 0xFFFF
-            columns = PageColumns(at, raw, values, np.full(len(at), -1))
-            beyond = np.flatnonzero(values[:, TAGS.index(STRIP_OFFSETS)] > until) if until is not None else at[:0]
+            columns = PageColumns.of(at, raw)
+            pixels = columns.values[:, TAGS.index(STRIP_OFFSETS)]
+            beyond = np.flatnonzero(pixels > until) if until is not None else at[:0]
             yield columns.take(slice(int(beyond[0]))) if len(beyond) else columns
             if len(beyond):
                 self.next = int(at[beyond[0]])  # the next call begins there
@@ -282,29 +311,17 @@ class _StackWalk:
 
     def _walk(self, first: int) -> Iterator[StackPage]:
         """The pages in file order: along the chain, and after its breaks."""
-        before: StackPage | None = None
-        chain = PageChain(self._file, first, self._order)
-        for columns in chain.batches():
-            for known in columns.known_pages(self._read):
-                yield known
-                before = known
-            if before is None or before.directory != columns.at[-1]:
-                break  # other entries: page by page
-        page = self._following(before) if before is not None else self._page(chain.first)
+        page: StackPage | None = None
         while True:
-            if page is None:
-                if self._found.data_end <= self._end:
-                    return
-                page = self._search(before.next_at + 4 if before is not None else 8)
-                self._note_break(before, page)
-                if page is None:
-                    return
-            yield page
-            before = page
-            page = self._following(page)
-
-    def _following(self, page: StackPage) -> StackPage | None:
-        return self._page(page.next) if page.next > page.directory else None
+            for page in PageChain(self._file, first, self._order).pages():
+                yield page
+            if self._found.data_end <= self._end:
+                return
+            found = self._search(page.next_at + 4 if page is not None else 8)
+            self._note_break(page, found)
+            if found is None:
+                return
+            first = found.directory
 
     def _page(self, directory: int) -> StackPage | None:
         return read_page(self._read, self._found.size, directory, self._order)

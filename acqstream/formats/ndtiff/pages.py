@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,20 +89,6 @@ def directory_dtype(byte_order: ByteOrder = "<", *more: tuple[Any, ...]) -> np.d
     """Directories with the entries TAGS as columns; `more` fields follow each directory."""
     tag = np.dtype([("tag", "u2"), ("type", "u2"), ("count", "u4"), ("value", "u4")])
     return np.dtype([("entries", "u2"), ("tags", tag, len(TAGS)), ("next", "u4"), *more]).newbyteorder(byte_order)
-
-
-def walk_pages(read: ReadAt, size: int, first: int, byte_order: ByteOrder = "<") -> Iterator[StackPage]:
-    """The pages from the directory at `first` on, as far as the chain is intact; `size` is the length of the file.
-
-    Ends where an offset is 0, outside the file or not after the directory before (a loop), where the number of
-    entries is not plausible, or where a required tag is missing.
-    """
-    page = read_page(read, size, first, byte_order) or read_page(read, size, first + EARLY_3_0_SHIFT, byte_order)
-    while page is not None:
-        yield page
-        if page.next <= page.directory:  # pages go forward in the file, so a step back would be a loop
-            return
-        page = read_page(read, size, page.next, byte_order)
 
 
 def read_page(read: ReadAt, size: int, directory: int, byte_order: ByteOrder = "<") -> StackPage | None:

@@ -26,7 +26,7 @@ PIXEL_TYPES = {
 """By their code in the index."""
 _PIXEL_BYTES = np.array([PIXEL_TYPES[code].pixel_bytes for code in range(len(PIXEL_TYPES))], np.int64)
 
-_RAW = frozenset({0, 1})  # 1 is TIFF's code for none; some writers put TIFF codes into the index
+RAW = frozenset({0, 1})  # 1 is TIFF's code for none; some writers put TIFF codes into the index
 _ZLIB = frozenset({8, 32946})
 _ZLIB_BEST_RATIO = 1032  # deflate cannot shrink more; bounds what a hostile index can make us allocate
 _SMALL_BYTES = 64 * 2**20  # may be allocated for nothing
@@ -54,7 +54,7 @@ class StoredFrame(NamedTuple):
     @property
     def is_plain(self) -> bool:
         """Stored uncompressed: the bytes in the file are the pixels."""
-        return self.compression in _RAW
+        return self.compression in RAW
 
 
 def pixel_type_of_code(code: int, path: Path) -> PixelType:
@@ -67,7 +67,7 @@ def pixel_type_of_code(code: int, path: Path) -> PixelType:
 
 def is_raw(compression: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Which codes of the index stand for uncompressed pixels."""
-    return np.isin(compression, list(_RAW))
+    return np.isin(compression, list(RAW))
 
 
 def payload_bytes(numbers: NDArray[np.void]) -> NDArray[np.int64]:
@@ -84,7 +84,7 @@ def read_pixels(file: ReadFile, frame: StoredFrame, byte_order: ByteOrder) -> ND
 
     Raises CorruptDataset if bytes are missing, UnsupportedFeature for an unknown compression.
     """
-    if frame.compression in _RAW:
+    if frame.compression in RAW:
         array = _read_raw(file, frame)
     elif frame.compression in _ZLIB:
         array = _read_zlib(file, frame)

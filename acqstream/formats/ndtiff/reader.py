@@ -38,7 +38,7 @@ from acqstream.formats.ndtiff.frame_lookup import RowHistory, RowLookup
 from acqstream.formats.ndtiff.frame_table import FrameTable
 from acqstream.formats.ndtiff.index_block import MISSING
 from acqstream.formats.ndtiff.index_entries import INDEX_NAME, plain_name
-from acqstream.formats.ndtiff.index_file import FrameIndex, IndexFile
+from acqstream.formats.ndtiff.index_file import IndexFile
 from acqstream.formats.ndtiff.index_maps import IndexMaps
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES, StoredFrame, is_raw, payload_bytes
 from acqstream.formats.ndtiff.read_ahead import PIECE_BYTES, piece_memory, read_ahead, read_together
@@ -115,7 +115,7 @@ class NDTiffReader:
     written twice, `row` gives the later frame and `keys` has the key once. `history`: as it was with fewer rows.
     """
 
-    def __init__(self, folder: Path, container: Path, index: FrameIndex | None = None) -> None:
+    def __init__(self, folder: Path, container: Path, index: IndexFile | IndexMaps | None = None) -> None:
         self.path = folder
         self.level = level_of(folder)
         self.container = container
@@ -417,7 +417,9 @@ def _names_axes(folder: Path, boundary: Boundary, name: bytes, numbers: np.void,
         return False
 
 
-def _read_summary(known: Sequence[str], folder: Path, stacks: StackFiles, index: FrameIndex) -> dict[str, Any] | None:
+def _read_summary(
+    known: Sequence[str], folder: Path, stacks: StackFiles, index: IndexFile | IndexMaps
+) -> dict[str, Any] | None:
     """The summary in a stack file, of those that the index names or, before its first entry, of those in the folder."""
     errors: list[DatasetError] = []
     for name in known or [path.name for path in stack_paths(folder) if has_ndtiff_mark(path)]:

@@ -16,14 +16,12 @@ from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, StorageError, UnsupportedFeature
 from acqstream.formats.ndtiff.frame_table import FrameTable
-from acqstream.formats.ndtiff.pixels import StoredFrame, pixel_type_of_code, read_pixels
+from acqstream.formats.ndtiff.pixels import RAW, StoredFrame, pixel_type_of_code, read_pixels
 from acqstream.formats.ndtiff.stack_header import ByteOrder, byte_order_of, check_json_length, parse_json_object
 from acqstream.storage.files.boundary import Boundary
 from acqstream.storage.files.read_file import ReadFile
 
 MAX_OPEN = 64  # descriptors are limited to 1024 per process on many systems
-
-_RAW_METADATA = frozenset({0, 1})  # 1 is the TIFF code for none; some writers put TIFF codes into the index
 
 
 class StackFiles:
@@ -121,7 +119,7 @@ class FrameBytes:
         numbers = self._table.numbers(row)
         file, _ = self._file(row)
         compression = int(numbers["metadata_compression"])
-        if compression not in _RAW_METADATA:
+        if compression not in RAW:  # some writers put TIFF's code for none there
             raise UnsupportedFeature(f"{file.path}: metadata compression {compression} cannot be read; 0 can")
         offset, length = int(numbers["metadata_offset"]), int(numbers["metadata_length"])
         # Before the read: the index may be damaged, and the length may ask for any amount of memory.

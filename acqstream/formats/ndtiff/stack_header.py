@@ -68,7 +68,7 @@ def parse_stack_header(read: ReadAt, size: int, path: str) -> StackHeader:
     head = read(0, 28)
     major = _major_version(head, order, path)
     mark_at = _SUMMARY_MARK_AT[major]
-    _expect_u32(head, mark_at, order, (SUMMARY_MAGIC, "the summary mark"), path)
+    expect(_u32(head, mark_at, order, path), SUMMARY_MAGIC, "the summary mark", path, mark_at)
     length = _u32(head, mark_at + 4, order, path)
     start = mark_at + 8
     # Before the text is read: a damaged length must not make a reader allocate gigabytes.
@@ -113,9 +113,10 @@ def decode_text(data: bytes) -> str:
 
 
 def _major_version(head: bytes, order: ByteOrder, path: str) -> int:
-    if _u32(head, 8, order, path) == INDEX_MAP_MAGIC:
+    mark = _u32(head, 8, order, path)
+    if mark == INDEX_MAP_MAGIC:
         raise UnsupportedFeature(f"{path}: NDTiff versions 0 and 1 have no index: they can be read, nothing else")
-    _expect_u32(head, 8, order, (NDTIFF_MAGIC, "the NDTiff mark"), path)
+    expect(mark, NDTIFF_MAGIC, "the NDTiff mark", path, 8)
     major = _u32(head, 12, order, path)
     if major not in _SUMMARY_MARK_AT:
         raise UnsupportedFeature(f"{path}: NDTiff version {major} cannot be read; versions 2 and 3 can")
@@ -129,7 +130,7 @@ def _u32(head: bytes, offset: int, order: ByteOrder, path: str) -> int:
     return value
 
 
-def _expect_u32(head: bytes, offset: int, order: ByteOrder, expected: tuple[int, str], path: str) -> None:
-    value = _u32(head, offset, order, path)
-    if value != expected[0]:
-        raise CorruptDataset(f"{value} where {expected[1]} {expected[0]} was expected", path=path, offset=offset)
+def expect(value: int, expected: int, name: str, path: str, offset: int) -> None:
+    """Raises CorruptDataset unless the mark `name` has its value."""
+    if value != expected:
+        raise CorruptDataset(f"{value} where {name} {expected} was expected", path=path, offset=offset)

@@ -12,8 +12,28 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.storage.files.read_file import ReadFile
+
 GOLDEN = Path(__file__).parents[2] / "golden" / "ndtiff"
 STACK = "a_NDTiffStack.tif"
+
+
+class BytesFile(ReadFile):
+    """Bytes in memory, read as those of a file."""
+
+    __slots__ = ("_content",)
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        self.path, self._descriptor, self._content = path, -1, content
+
+    def __new__(cls, path: Path, _content: bytes) -> BytesFile:
+        return object.__new__(cls)
+
+    def size(self) -> int:
+        return len(self._content)
+
+    def read(self, offset: int, count: int) -> bytes:
+        return self._content[offset : offset + count]
 
 
 def entry(

@@ -40,6 +40,19 @@ def test_a_flipped_bit_costs_one_entry_at_most() -> None:
             assert len(kept) + len(found.damage) <= 6
 
 
+def test_entries_after_some_are_those_that_are_left() -> None:
+    found = walk_entries(b"".join(ENTRIES[:2]) + b"damage" + entry({"z": 1, "time": 9}))
+    assert (found.unbroken, len(found)) == (2, 3)
+    assert found.axes_at == {"time": 0, "channel": 0, "z": 2}
+    rest = found.after(1)
+    assert [rest.entry(row) for row in range(len(rest))] == [ENTRIES[1], entry({"z": 1, "time": 9})]
+    assert (rest.axes(1), rest.names[1:], rest.numbers.tolist()) == (
+        found.axes(2),
+        found.names[2:],
+        found.numbers.tolist()[1:],
+    )
+
+
 def test_zeros_in_the_middle_are_damage_and_at_the_end_are_not() -> None:
     found = walk_entries(ENTRIES[0] + bytes(5000) + ENTRIES[1] + bytes(9000))
     assert len(found) == 2

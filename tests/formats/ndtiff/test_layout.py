@@ -20,10 +20,12 @@ from acqstream.errors import FrameRefused
 from acqstream.formats.ndtiff import layout as ndtiff
 from acqstream.formats.ndtiff.index_entries import parse_entries
 from acqstream.formats.ndtiff.layout import NDTiffLayout, Pages, Placement, RollOver
-from acqstream.formats.ndtiff.pages import read_page, walk_pages
+from acqstream.formats.ndtiff.page_walk import PageChain
+from acqstream.formats.ndtiff.pages import read_page
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
 from acqstream.model.frame_header import FrameHeader, FrameRun, pixel_type_of
 from acqstream.model.metadata import frame_metadata
+from tests.formats.ndtiff.ndtiff_bytes import BytesFile
 
 BLOCK = 4096
 TYPES = [("|u1", (), None), ("|u1", (3,), None), *[("<u2", (), bits) for bits in (16, 10, 11, 12, 14)]]
@@ -111,14 +113,13 @@ def check_groups(content: bytes, groups: list[list[Placement]]) -> None:
 
 def nexts_of(content: bytes, group: list[Placement]) -> list[int]:
     """Next pointers of the pages of a group."""
-    pages = walk_pages(reader_of(content), len(content), struct.unpack("<I", content[4:8])[0])
+    pages = PageChain(BytesFile(Path("a.tif"), content), struct.unpack("<I", content[4:8])[0]).pages()
     return [page.next for page in pages if group[0].group_start <= page.directory < group[-1].group_end]
 
 
 def check_walk(content: bytes, headers: Sequence[FrameHeader], pages: list[Pages]) -> None:
-    walked = list(
-        walk_pages(reader_of(content), len(content), parse_stack_header(reader_of(content), 2**32, "").first_directory)
-    )
+    first = parse_stack_header(reader_of(content), 2**32, "").first_directory
+    walked = list(PageChain(BytesFile(Path("a.tif"), content), first).pages())
     assert len(walked) == len(headers)
     assert walked[-1].next == 0
     all_pages = [some[position] for some in pages for position in range(len(some))]

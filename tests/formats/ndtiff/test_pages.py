@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.ndtiff.index_entries import parse_entries
-from acqstream.formats.ndtiff.pages import StackPage, read_page, walk_pages
+from acqstream.formats.ndtiff.page_walk import PageChain
+from acqstream.formats.ndtiff.pages import StackPage, read_page
 from acqstream.formats.ndtiff.stack_header import ByteOrder, StackHeader, parse_stack_header
-from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, STACK, Folder, header, image
+from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, STACK, BytesFile, Folder, header, image
 
 INDEXES = sorted(GOLDEN.rglob("NDTiff.index"))
 DAMAGED = {"short_data", "torn_index", "torn_index_prefix"}
@@ -30,7 +31,11 @@ def parse(data: bytes | bytearray) -> StackHeader:
 
 
 def walk(data: bytes | bytearray, order: ByteOrder = "<") -> list[StackPage]:
-    return list(walk_pages(reading(data), len(data), parse(data).first_directory, order))
+    return walk_from(data, parse(data).first_directory, order)
+
+
+def walk_from(data: bytes | bytearray, first: int, order: ByteOrder = "<") -> list[StackPage]:
+    return list(PageChain(BytesFile(Path("a.tif"), bytes(data)), first, order).pages())
 
 
 def stack(path: Path, images: int = 3, **kinds: Any) -> bytes:
@@ -80,7 +85,7 @@ def test_big_endian_pages(tmp_path: Path) -> None:
 def test_early_3_0_first_directory_is_4_too_small(tmp_path: Path) -> None:
     data = stack(tmp_path)
     first = parse(data).first_directory
-    assert list(walk_pages(reading(data), len(data), first - 4)) == walk(data)
+    assert walk_from(data, first - 4) == walk(data)
 
 
 @pytest.mark.parametrize("target", [0, 1, 7, 2**32 - 1, "itself", "before"])
@@ -104,6 +109,18 @@ def test_a_missing_required_tag_ends_the_walk(tmp_path: Path, tag: int) -> None:
     data = stack(tmp_path)
     at = data.index(struct.pack("<H", tag), walk(data)[2].directory)
     assert len(walk(data[:at] + b"\xff\xff" + data[at + 2 :])) == 2
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize(("at", "value"), [(0, 12), (2 + 9 * 12, 65000)], ids=["fewer entries", "another tag"])
+def test_a_page_with_other_entries_ends_no_walk(tmp_path: Path, number: int, at: int, value: int) -> None:
+    data = bytearray(stack(tmp_path))
+    pages = walk(data)
+    directory = pages[number].directory
+    if at == 0:  # the pointer to the next page follows the entries
+        data[directory + 2 + 12 * 12 : directory + 6 + 12 * 12] = struct.pack("<I", pages[number].next)
+    struct.pack_into("<H", data, directory + at, value)
+    assert [page.directory for page in walk(data)] == [page.directory for page in pages]
 
 
 @given(st.binary(max_size=300), st.integers(-10, 310))
