@@ -22,7 +22,7 @@ from acqstream.client.daemon_requests import fetch_status, shut_down
 from acqstream.client.producer import create
 from acqstream.client.run import Run
 from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, DaemonUnavailable
-from acqstream.mirrors.view_kinds import folder_of
+from acqstream.mirrors.mirror_plan import folder_of
 from acqstream.model.acquisition_spec import DEFAULT_DURABILITY_S, DurabilityMode
 from acqstream.model.view_spec import ViewSpec
 from acqstream.protocol.requests import parse_views

@@ -159,8 +159,7 @@ def _make_runner(processes: int | None, scheduler: str | None) -> TaskRunner | N
     """The runner of other processes; None to work in this one."""
     if scheduler is None and (processes or 1) == 1:
         return None
-    from acqstream.mirrors.dask_cluster import DaskCluster
-    from acqstream.mirrors.task_runner import ProcessPool, TaskRunner
+    from acqstream.mirrors.task_runner import DaskCluster, ProcessPool, TaskRunner
 
     if scheduler is None:
         assert processes is not None
@@ -209,7 +208,7 @@ def _make_run(
 ) -> ViewRun:
     from acqstream.formats.ndtiff.folders import container_of
     from acqstream.mirrors.mirror_container import resume_settings
-    from acqstream.mirrors.view_kinds import folder_of
+    from acqstream.mirrors.mirror_plan import folder_of
     from acqstream.mirrors.view_worker import view_maker
     from acqstream.views.checkpoint import view_folder
     from acqstream.views.view_run import ViewRun

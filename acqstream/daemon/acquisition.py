@@ -22,7 +22,7 @@ from acqstream.errors import AcqStreamError, FrameRefused, ProtocolError
 from acqstream.log.log import Log
 from acqstream.log.memory import Share
 from acqstream.log.writer import BATCH_BYTES
-from acqstream.mirrors.view_kinds import folder_of
+from acqstream.mirrors.mirror_plan import folder_of
 from acqstream.model.dataset_name import name_key, normal_name
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.receipt import Receipt, Status

@@ -13,7 +13,7 @@ import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from acqstream.errors import AcqStreamError, ConfigError
-from acqstream.mirrors.view_kinds import check_view
+from acqstream.mirrors.mirror_plan import check_view
 from acqstream.model.notice_target import parse_target
 from acqstream.protocol.requests import parse_views
 from acqstream.storage.files.small_file import read_small_file

@@ -16,14 +16,14 @@ from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.integrity.recover import RecoveryReport, recover
 from acqstream.log import journal
 from acqstream.log.state_file import STATE_NAME, DatasetState, read_state
-from acqstream.mirrors.view_kinds import folder_of
+from acqstream.mirrors.mirror_plan import folder_of
 from acqstream.model.view_spec import MirrorResult, ViewSpec
 from acqstream.storage.files.atomic_file import TEMPORARY_SUFFIX
 from acqstream.storage.files.directory_lock import DirectoryLock
 from acqstream.storage.files.disk import LocalDisk
 from acqstream.storage.platform import FILES
 from acqstream.views.checkpoint import is_complete, read_checkpoint
-from acqstream.views.pyramid_levels import level_folders
+from acqstream.views.level_files import level_folders
 from acqstream.views.view_folder import record_result, recorded_path
 
 logger = logging.getLogger("acqstream.recovery")

@@ -35,8 +35,14 @@ from acqstream.log.log import Log
 from acqstream.log.memory import FIRST_BYTES
 from acqstream.log.recent_frames import Followers
 from acqstream.log.state_file import DatasetState, read_receipt, read_state
-from acqstream.mirrors.mirror_plan import Budget, has_separate_tiles
-from acqstream.mirrors.view_kinds import check_request, check_view, folder_of, mirror_format
+from acqstream.mirrors.mirror_plan import (
+    Budget,
+    check_request,
+    check_view,
+    folder_of,
+    has_separate_tiles,
+    mirror_format,
+)
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.axes import TILE_AXES
 from acqstream.model.receipt import Receipt

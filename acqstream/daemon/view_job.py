@@ -13,7 +13,7 @@ from typing import Any
 from acqstream.daemon.shared_memory_server import ProducerMemory
 from acqstream.errors import AcqStreamError, ConfigError, DatasetLocked
 from acqstream.log.recent_frames import GroupTable
-from acqstream.mirrors.view_kinds import folder_of
+from acqstream.mirrors.mirror_plan import folder_of
 from acqstream.model.status import UnfinishedViewStatus, ViewStatus
 from acqstream.model.units import count_text
 from acqstream.model.view_spec import MAX_REASON_CHARACTERS, MirrorResult, MirrorState, ViewSpec

@@ -186,16 +186,13 @@ def _store(
     """Store all chunks of all levels. Return their number."""
     grid = chunk_plan.grids[0]
     workers = Workers(n_threads, f"copy-{target.name}", lambda: True)
-    try:
-        assembly = open_assembly(chunk_plan, writer, planes, workers)
+    with closing(open_assembly(chunk_plan, writer, planes, workers)) as assembly:
         sizes = [grid.spec.shape[axis] for axis in grid.outer]
         keys = list(np.ndindex(*(-(-size // step) for size, step in zip(sizes, grid.step, strict=True))))
         assembly.build(keys, sizes, lambda left: on_progress(len(keys) - left, len(keys)))
         writer.sync()
         writer.finish(chunk_plan.plan.levels)
         return assembly.stored_chunks
-    finally:
-        workers.close()
 
 
 def _is_current(target: ChunkFormat[Any], container: Path, folder: Path, own: MirrorNote, *, is_remade: bool) -> bool:

@@ -147,7 +147,7 @@ class Assembly:
     """Fills, stores and rebuilds slabs. Used by one thread; only the workers' tasks run in others.
 
     slabs: the number of slabs of each level that may be in memory. What a method waits for is done by the workers: call
-    it again.
+    it again. `close` ends them. `prepare`, `advance`, `settle` and `build` raise the first error of the workers.
     """
 
     def __init__(
@@ -208,6 +208,7 @@ class Assembly:
 
     def prepare(self, place: Sequence[int]) -> Waiting | None:
         """Have the slabs in memory that a frame goes to."""
+        self._workers.check()
         pieces = self.grids[0].pieces_of(place)
         for piece in pieces:
             if piece.key in self._slabs[0]:
@@ -226,6 +227,7 @@ class Assembly:
 
     def advance(self) -> None:
         """Free stored slabs, store complete ones, and rebuild one pending slab."""
+        self._workers.check()
         self._collect()
         if self.pending:
             self._prepare(*min(self.pending))
@@ -278,19 +280,17 @@ class Assembly:
     def build(self, keys: Iterable[Position], sizes: Sequence[int], on_turn: Callable[[int], None]) -> None:
         """Build slabs of level 0, which has these sizes along the outer axes, and have them stored in all levels.
 
-        on_turn gets the number of slabs that are left, again and again. Raises its errors, and those of the workers.
+        on_turn gets the number of slabs that are left, again and again. Raises its errors, too.
         """
         self.extents.frame_extent = list(sizes)
         # As if an earlier process had had them in memory: so they are built from the frames.
         self.restore(SavedMirror(unstored=tuple((0, key) for key in keys)))
         left = -1
         while self.settle() is not None:
-            self._workers.check()
             on_turn(len(self.pending))
             if not self.pending or len(self.pending) == left:  # it waits for memory that the workers have
                 time.sleep(_POLL_S)
             left = len(self.pending)
-        self._workers.check()
 
     def mark_stored(self, chunks: int, provisional: Sequence[Sequence[Any]]) -> None:
         """Note that other assemblies have stored everything. provisional: the second part of their `unstored`."""
@@ -300,7 +300,8 @@ class Assembly:
         self._provisional.restore(provisional)
 
     def close(self) -> None:
-        """Return the memory of all slabs. Call it after `Workers.close`, and nothing that needs slabs after it."""
+        """End the workers, drop what is not stored, and return the memory of all slabs."""
+        self._workers.close()
         self._slabs.clear()
         self._buffers.close()
 

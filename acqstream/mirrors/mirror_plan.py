@@ -1,4 +1,7 @@
-"""Plans a mirror before anything is created: its array, chunks and memory; and its space, as frames show it."""
+"""Plans a mirror before anything is created: its folder, array, chunks and memory; and its space, as frames show it.
+
+The daemon uses it, so no view and no chunk format is imported before a request names a mirror.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from acqstream.arrays.array_plan import ArrayPlan, check_no_tiles, plan_array, plan_mosaic, planned_spec
@@ -18,13 +22,16 @@ from acqstream.errors import ConfigError, DatasetError
 from acqstream.formats.chunk_format import ChunkFormat, SpaceWriter
 from acqstream.formats.chunk_layout import ChunkLayout, Plan
 from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.formats.registry import chunk_format, chunk_format_names, mirror_folder
 from acqstream.frames.frame_description import ArraySpace
 from acqstream.frames.frame_indices import FramePlaces
 from acqstream.grid.block_sizes import BAND_BYTES
 from acqstream.mirrors.open_shards import OPEN_SHARDS_BYTES
 from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
 from acqstream.model.axes import PICTURE_AXES, Z, declared_names
+from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec
 from acqstream.views.base import ViewSource
+from acqstream.views.checkpoint import view_folder
 
 _TILES = 16  # per side: the number of levels is that of a picture of this size
 _ENDLESS = 2**28  # items; more than any picture has
@@ -100,12 +107,6 @@ def plan_references(source: ViewSource, row: int) -> ArrayPlan:
     plan = plan_run(source, row)
     assert plan is not None  # only the size of a mosaic may be unknown
     return plan
-
-
-def check_references(request: Mapping[str, Any]) -> None:
-    """Raise DatasetError if the frames of a requested acquisition cannot be referred to, as far as it tells."""
-    if isinstance(request.get("tiles"), Mapping):
-        raise DatasetError(_NO_TILES)
 
 
 # One slab for each that a frame goes to is the least, in every level; with twice as many, some are written meanwhile.
@@ -368,6 +369,52 @@ def plan_request(
         expect=expect if isinstance(expect, int) else None,
         summary=summary if isinstance(summary, Mapping) else None,
     )
+
+
+def folder_of(dataset: Path, spec: ViewSpec) -> Path:
+    """The view's own folder, with its checkpoint: beside the dataset, or beside the mirror that it makes.
+
+    Raises ConfigError for an unknown format.
+    """
+    if not spec.is_mirror:
+        return view_folder(dataset, spec.name)
+    mirror_format(spec)
+    return view_folder(mirror_folder(dataset, spec), "view")
+
+
+def mirror_format(spec: ViewSpec) -> ChunkFormat[Any]:
+    """The format of a mirror. Raises ConfigError if no such format is installed."""
+    try:
+        return chunk_format(spec.kind)
+    except KeyError as error:
+        names = ", ".join([PYRAMID_KIND, *chunk_format_names()])  # `null` is for tests of views
+        raise ConfigError(f"mirror {spec.kind!r:.60} is not known; {names} can be made") from error
+
+
+def check_view(spec: ViewSpec) -> None:
+    """Raises ConfigError for an unknown kind or for options that the format refuses."""
+    if spec.is_mirror:
+        options_of(mirror_format(spec), spec.mirror_settings)
+
+
+def check_request(spec: ViewSpec, request: Mapping[str, Any], budget: Budget) -> None:
+    """Check whether a mirror can be made of an acquisition that is not open yet, as far as its request tells.
+
+    request has the fields of acqstream.json. Raises ConfigError with the numbers if the budget is too small,
+    DatasetError if the frames cannot be mirrored in this format.
+    """
+    if not spec.is_mirror:
+        return
+    target, settings, summary = mirror_format(spec), spec.mirror_settings, request.get("summary")
+    options = options_of(target, settings)
+    if target.is_by_reference(options):
+        if isinstance(request.get("tiles"), Mapping):
+            raise DatasetError(_NO_TILES)
+        return
+    is_separate = has_separate_tiles(settings)
+    plan = plan_request(request, is_separate=is_separate, grows_picture=target.grows_picture)
+    if plan is not None:
+        plan_chunks(target, options, plan, summary if isinstance(summary, Mapping) else {}, budget)
 
 
 _MAX_SHARE = 0.02  # of the time: with thousands of positions, looking and writing take long

@@ -18,10 +18,9 @@ from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.formats.registry import chunk_format
 from acqstream.frames.frame_indices import LogFrames
-from acqstream.mirrors.assembly import SavedTasks, open_assembly
-from acqstream.mirrors.mirror_container import open_publisher
+from acqstream.mirrors.assembly import Assembly, SavedTasks, open_assembly
+from acqstream.mirrors.mirror_container import MirrorNote, open_publisher
 from acqstream.mirrors.mirror_plan import Budget, MirrorSpace, options_of, plan_chunks
-from acqstream.mirrors.mirror_writer import MirrorWriter
 from acqstream.mirrors.slab_grid import SlabGrid, empty_levels, growing_axis
 from acqstream.mirrors.slab_tasks import Workers
 from acqstream.mirrors.task_runner import TaskRunner, is_stopped
@@ -34,15 +33,13 @@ from acqstream.views.view_folder import open_full
 class MirrorJob:
     """Facts shared by all tasks of a mirror. All processes see both folders by these paths.
 
-    plan is the one in mirror.json; known is the same with all values so far. kinds are the sets of axes that frames
+    note is mirror.json; known is its plan with all values so far. kinds are the sets of axes that frames
     have. shown_axes and axis_values are as in ArraySpec. extents are those of level 0 along its outer axes. Rows before
     `rows` count. layers is that of the ChunkPlan.
     """
 
     dataset: str
-    container: str
-    settings: Mapping[str, Any]
-    plan: ArrayPlan
+    note: MirrorNote
     known: ArrayPlan
     kinds: tuple[tuple[str, ...], ...]
     shown_axes: tuple[str, ...]
@@ -76,7 +73,7 @@ def run_task(part: MirrorTask) -> TaskResult:
     Raises DatasetError, StorageError.
     """
     job = part.job
-    found = find_format(job.settings)
+    found = find_format(job.note.settings)
     with closing(open_dataset(job.dataset)) as reader:
         return _make(part, found, reader)
 
@@ -98,8 +95,9 @@ def open_dataset(path: str) -> NDTiffReader:
 
 
 def _make(part: MirrorTask, found: ChunkFormat[Any], reader: NDTiffReader) -> TaskResult:
-    job, options = part.job, options_of(found, part.job.settings)
-    chunk_plan = plan_chunks(found, options, job.plan, reader.summary_metadata, job.budget, layers=job.layers)
+    job, options = part.job, options_of(found, part.job.note.settings)
+    assert job.note.plan is not None
+    chunk_plan = plan_chunks(found, options, job.note.plan, reader.summary_metadata, job.budget, layers=job.layers)
     frames = LogFrames(reader, job.known, chunk_plan.plan.full, job.kinds)
     frames.taken = job.rows
     spaced = MirrorSpace(reader, frames.places).spaced(chunk_plan.plan.levels)
@@ -108,7 +106,7 @@ def _make(part: MirrorTask, found: ChunkFormat[Any], reader: NDTiffReader) -> Ta
     announced = levels if axis is None else empty_levels(levels, axis)
     writer = open_publisher(
         found,
-        Path(job.container),
+        Path(job.note.container),
         chunk_plan.plan.with_levels(levels),
         options,
         OwnNamesDisk(),
@@ -116,15 +114,10 @@ def _make(part: MirrorTask, found: ChunkFormat[Any], reader: NDTiffReader) -> Ta
         name=Path(job.dataset).name,
     )
     workers = Workers(job.budget.threads, f"mirror-{found.name}", lambda: True)
-    try:
-        assembly = open_assembly(chunk_plan, writer, frames, workers)
+    with closing(open_assembly(chunk_plan, writer, frames, workers)) as assembly:
         assembly.build(part.keys, job.extents, _check_stop)
         writer.sync()
-        result = TaskResult(assembly.stored_chunks, assembly.unstored()[1], assembly.peak_slabs)
-        assembly.close()
-        return result
-    finally:
-        workers.close()
+        return TaskResult(assembly.stored_chunks, assembly.unstored()[1], assembly.peak_slabs)
 
 
 def _check_stop(_left: int) -> None:
@@ -251,21 +244,21 @@ class MirrorTasks:
 
 def begin_tasks(
     runner: TaskRunner,
-    mirror: MirrorWriter,
+    assembly: Assembly,
+    frames: LogFrames,
     rows: range,
     *,
     dataset: str,
-    container: str,
-    settings: Mapping[str, Any],
+    note: MirrorNote,
+    layers: int,
     budget: Budget,
     saved: SavedTasks | None,
 ) -> MirrorTasks:
     """Begin tasks for these new rows, and for slabs that an earlier process left incomplete.
 
-    The mirror is that of this process: it stores no chunk itself. Raises DatasetError for frames that differ from the
-    first one or have no place.
+    The assembly is that of this process: it stores no chunk itself. Raises DatasetError for frames that differ from
+    the first one or have no place.
     """
-    assembly, frames = mirror.assembly, mirror.frames
     grids = assembly.grids
     depth = unit_depth(grids)
     new_frames: dict[Position, int] = defaultdict(int)
@@ -285,9 +278,7 @@ def begin_tasks(
     known, kinds = frames.places.known()
     job = MirrorJob(
         dataset=dataset,
-        container=container,
-        settings=settings,
-        plan=mirror.plan,
+        note=note,
         known=known,
         kinds=kinds,
         shown_axes=frames.places.shown_axes(),
@@ -295,6 +286,6 @@ def begin_tasks(
         extents=tuple(assembly.extents.frame_extent),
         rows=rows.stop,
         budget=budget,
-        layers=mirror.layers,
+        layers=layers,
     )
     return MirrorTasks(runner, job, units, new_frames, slab_bytes=grids[0].slab_bytes, saved=saved)

@@ -18,7 +18,7 @@ from acqstream.formats.ndtiff.folders import VIEW_SUFFIX, container_of, read_rec
 from acqstream.integrity.record_check import read_receipt
 from acqstream.log.journal import JOURNAL_NAME
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, DatasetState, read_state
-from acqstream.mirrors.view_kinds import folder_of
+from acqstream.mirrors.mirror_plan import folder_of
 from acqstream.model.daemon_note import STARTING, parse_daemon_note
 from acqstream.model.dataset_name import MAX_FOLDERS
 from acqstream.model.receipt import Receipt
@@ -26,7 +26,7 @@ from acqstream.model.state import AcquisitionState
 from acqstream.model.view_spec import PYRAMID_KIND, MirrorResult, ViewSpec
 from acqstream.storage.files.directory_lock import LOCK_NAME, holder_of, is_locked
 from acqstream.views.checkpoint import read_checkpoint, view_folder
-from acqstream.views.pyramid_levels import level_folders
+from acqstream.views.level_files import level_folders
 from acqstream.views.view_folder import recorded_path
 
 _ABANDONED = "no process makes it: start the daemon on this data directory, or run `acqstream mirror`"

@@ -1,4 +1,4 @@
-"""Runs calls in other processes, a few at a time, here in a pool; repeats a call whose process died."""
+"""Runs calls in other processes, of a pool here or of a Dask cluster; repeats a call whose process died."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from concurrent.futures import (
     wait,
 )
 from ctypes import c_bool
+from importlib import import_module
 from multiprocessing import connection, get_context, parent_process
 from types import TracebackType
 from typing import Any, Protocol
 
-from acqstream.errors import DatasetError, DiskFull
+from acqstream.errors import ConfigError, DatasetError, DiskFull
+from acqstream.extras import install_command
 from acqstream.storage.platform.capabilities import max_pool_processes
 
 MAX_BREAKS = 5  # losses of the processes without a finished call between
@@ -169,3 +171,33 @@ def _end_with_parent() -> None:
     if parent is not None:
         connection.wait([parent.sentinel])
         os._exit(1)
+
+
+DASK_TIMEOUT_S = 10
+
+
+class DaskCluster:
+    """The workers of a scheduler. Dask gives the tasks of a lost worker to others."""
+
+    def __init__(self, scheduler: str) -> None:
+        """Raises ConfigError without Dask, DatasetError if no scheduler answers."""
+        try:
+            distributed: Any = import_module("distributed")
+        except ImportError as error:
+            raise ConfigError(f"a Dask cluster needs Dask ({error}): {install_command('dask')}") from error
+        try:
+            self._client: Any = distributed.Client(scheduler, timeout=DASK_TIMEOUT_S, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise DatasetError(f"no Dask scheduler answers at {scheduler}: {error}") from error
+        self.executor: Executor = self._client.get_executor(pure=False)
+
+    @property
+    def width(self) -> int:
+        """Number of tasks that can run at once now."""
+        threads: dict[str, int] = self._client.nthreads()
+        return max(1, sum(threads.values()))
+
+    def close(self) -> None:
+        """Drop the tasks that have not started."""
+        self.executor.shutdown(wait=False)
+        self._client.close()

@@ -42,9 +42,8 @@ from typing import Any, Generic, TypeVar
 from acqstream.errors import AcqStreamError
 from acqstream.grid.kernels import kernels_name
 from acqstream.log.recent_frames import RecentGroups
-from acqstream.mirrors.mirror_plan import options_of
+from acqstream.mirrors.mirror_plan import folder_of, mirror_format, options_of
 from acqstream.mirrors.mirror_view import KEPT_BYTES, MirrorView
-from acqstream.mirrors.view_kinds import folder_of, mirror_format
 from acqstream.model.view_spec import ViewSpec
 from acqstream.storage.handover import receive_orders
 from acqstream.storage.patient_output import never_wait_for_output
@@ -228,7 +227,8 @@ class ViewWorker:
             elif (known := self._jobs.get(order["id"])) is None:
                 return  # the view has ended meanwhile
             elif order["t"] == "lend":
-                known.run.lend(order["address"], maps[0], order["claims"])
+                if known.run.recent is not None:
+                    known.run.recent.lend(order["address"], maps[0], order["claims"])
             else:
                 known.is_dropped = True
 
@@ -244,7 +244,7 @@ class ViewWorker:
             folder=folder_of(path, spec),
             recent=recent,
             may_read=self._may_read,
-            deaths=order.get("deaths", 0),
+            deaths=order["deaths"],
             allowance=self._allowance if recent is not None else None,  # a view that catches up can wait
         )
 

@@ -13,7 +13,7 @@ from acqstream.errors import CannotResume
 from acqstream.grid.reduction import levels_needed
 from acqstream.model.acquisition_spec import MAX_LEVELS
 from acqstream.views.checkpoint import field, integers, items, of_kind
-from acqstream.views.pyramid_levels import PyramidLevels
+from acqstream.views.level_files import PyramidLevels
 from acqstream.views.pyramid_tiles import ALL, LevelTile, TileKey, TileMemory
 from acqstream.views.tile_painter import FullResolution, TilePainter, last_row
 

@@ -21,7 +21,7 @@ from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES
 from acqstream.storage.files.free_space import SpaceBound
 from acqstream.views.base import View, ViewSource
 from acqstream.views.frame_feed import Lease
-from acqstream.views.pyramid_levels import PyramidLevels, level_folders
+from acqstream.views.level_files import PyramidLevels, level_folders
 from acqstream.views.pyramid_tiles import MEMORY_BYTES, TileKey, TileMemory, leaf_key
 from acqstream.views.pyramid_tree import PyramidState, PyramidTree, TileGrid
 from acqstream.views.tile_painter import FullResolution

@@ -16,7 +16,7 @@ from acqstream.formats.ndtiff.stack_header import parse_stack_header
 from acqstream.grid.reduction import Halving, inner_tile, quadrant
 from acqstream.model.axes import check_axes
 from acqstream.model.frame_header import FrameHeader
-from acqstream.views.pyramid_levels import PyramidLevels
+from acqstream.views.level_files import PyramidLevels
 from acqstream.views.pyramid_tiles import ALL, LevelTile, SpareImages, TileKey, TileMemory, TileShape
 
 

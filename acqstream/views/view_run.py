@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -73,67 +74,6 @@ class ViewProgress:
     bytes_per_frame: float = 0.0
     saved: int = -1
     saved_waiting: int = 0
-
-
-class FrameTaker:
-    """The cursor of a view and counts of its frames.
-
-    may_read returns whether the disk may be used now; allowance is its use while it may not.
-    """
-
-    def __init__(self, may_read: Callable[[], bool], allowance: DiskAllowance) -> None:
-        self.cursor = self.from_memory = self.from_stack = self.overtaken = 0
-        self._may_read = may_read
-        self._allowance = allowance
-
-    def take(self, view: View, feed: FrameFeed, limit_bytes: int) -> Waiting | None:
-        """Take published frames, about limit_bytes of pixels. Returns why nothing was done; None if something was."""
-        if self._allowance.is_free():
-            cursor = view.take_range(self.cursor, len(feed.reader))
-            if isinstance(cursor, Waiting):
-                return cursor
-            if cursor is not None:
-                self.from_stack, self.cursor = self.from_stack + cursor - self.cursor, cursor
-                return Waiting.FRAMES
-        waiting = self._make_ready(view, self.cursor) if feed.has(self.cursor) else Waiting.FRAMES
-        # Also without digests: the feed notes the frames in memory, and has_news then reports later ones only.
-        has_digested = feed.look_ahead(view.digest, view.max_digests, limit_bytes)
-        if waiting is None:
-            rows = view.take_rows(self.cursor, len(feed.reader))
-            if rows is None:
-                waiting = self._take_published(view, feed, limit_bytes)
-            else:
-                self.cursor = rows
-        return None if has_digested else waiting
-
-    def _take_published(self, view: View, feed: FrameFeed, limit_bytes: int) -> Waiting | None:
-        leases = feed.take(self.cursor, limit_bytes)
-        if isinstance(leases, Waiting):
-            return leases
-        for lease in leases:
-            if lease is not leases[0] and self._make_ready(view, lease.row) is not None:
-                break
-            contribution = view.take(lease)
-            if not lease.is_intact():
-                self.overtaken += 1  # the log has overwritten the pixels; the next step reads the stack
-                break
-            view.keep(contribution)
-            self.cursor += 1
-            if lease.is_from_memory:
-                self.from_memory += 1
-            else:
-                self.from_stack += 1
-        return None
-
-    def _make_ready(self, view: View, row: int) -> Waiting | None:
-        """Prepare the view for this frame."""
-        if view.is_ready(row):
-            return None
-        is_near = view.is_nearly_ready(row) and self._allowance.has_some()
-        if not (is_near or self._may_read()):
-            return Waiting.LOG
-        with self._allowance.using():
-            return view.make_ready(row)
 
 
 STEP_BYTES = 16 * 2**20  # of pixels, in one step
@@ -213,10 +153,10 @@ class ViewRun:
         self.view = make()
         self.reason = ""  # why it waits, or why it restarted
         self._make = make
-        self._recent = recent
-        self._may_read = may_read
+        self.recent = recent
         self._allowance = allowance or DiskAllowance(lambda: not may_read(), burst_s=0.0)
-        self._taker = FrameTaker(may_read, self._allowance)
+        self._cursor = 0
+        self._counts: Counter[str] = Counter()  # of frames: from "memory", from the "stack", and "overtaken" ones
         self._files = ViewFolder(self.folder, self.path, name, disk or LocalDisk())
         self._feed: FrameFeed | None = None
         self._polling = _Polling(is_live=recent is not None)
@@ -226,11 +166,6 @@ class ViewRun:
         self._clock = _CheckpointClock(deaths)
         self.state = ViewState.STARTING
 
-    def lend(self, address: int, memory: memoryview, claims: int | None = None) -> None:
-        """Read frames from memory of the log's producer. From any thread; see `RecentGroups.lend`."""
-        if self._recent is not None:
-            self._recent.lend(address, memory, claims)
-
     @property
     def frames_ahead(self) -> int:
         """Number of frames that the view has processed beyond its cursor."""
@@ -239,14 +174,14 @@ class ViewRun:
     def progress(self) -> ViewProgress:
         if self._feed is not None:
             self._count = len(self._feed.reader)
-        taker, saved = self._taker, self._checkpoints.last
+        saved = self._checkpoints.last
         return ViewProgress(
             self.state,
-            taker.cursor,
+            self._cursor,
             self._count,
-            taker.from_memory,
-            taker.from_stack,
-            taker.overtaken,
+            self._counts["memory"],
+            self._counts["stack"],
+            self._counts["overtaken"],
             self.view.waiting,
             self.view.warning,
             self.view.space_warning,
@@ -260,8 +195,8 @@ class ViewRun:
 
         Raises the errors of the view, DatasetError or StorageError; then only the failure is saved.
         """
-        if self._recent is not None:
-            self._recent.forget_if_ended()  # in each step: a view that waits for space or a lock reads no frames
+        if self.recent is not None:
+            self.recent.forget_if_ended()  # in each step: a view that waits for space or a lock reads no frames
         try:
             if self._files.fault or isinstance(self._full_disk, DiskFullAtSync):
                 self._return_to_checkpoint()
@@ -289,13 +224,13 @@ class ViewRun:
         self._full_disk = None
         self.close()
         self.view = self._make()
-        self._taker.cursor = 0
+        self._cursor = 0
         self._checkpoints.last = None
 
     def _await_end(self, feed: FrameFeed, reason: str) -> float:
         """The view takes no frame until the log is no longer written. Returns the seconds until the next step."""
         self.state = ViewState.HELD
-        if self.reason != reason and self._may_read():
+        if self.reason != reason and self._allowance.is_free():
             self._files.record(self._result("running", reason))
             self.reason = reason
         return QUIET_POLL_S
@@ -308,7 +243,7 @@ class ViewRun:
         if isinstance(error, DatasetError) and (made := self.view.made) is not None:  # its own files are missing
             is_gone |= not made.exists()
         gone = "; the folder of the dataset or of the mirror was renamed, moved or deleted" if is_gone else ""
-        taken = f"after {count_text(self._taker.cursor, 'frame')}: " if self._taker.cursor else ""
+        taken = f"after {count_text(self._cursor, 'frame')}: " if self._cursor else ""
         return f"{taken}{kind}{error}{gone}"
 
     def _fail(self, error: Exception) -> None:
@@ -322,9 +257,8 @@ class ViewRun:
         if early_s is not None and not feed.has_news:
             return early_s
         self._checkpoints.note()
-        taker = self._taker
-        waiting = taker.take(self.view, feed, STEP_BYTES)
-        if self._may_read():
+        waiting = self._take(feed)
+        if self._allowance.is_free():
             self.view.work(now_s, is_idle=waiting is Waiting.FRAMES)
         if self._full_disk is not None:
             self.reason, self._full_disk = "", None
@@ -337,7 +271,7 @@ class ViewRun:
             self._polling.note_news(now_s)
             self._go_on(ViewState.RUNNING, now_s)
             return 0.0 if waiting is None else HELD_POLL_S
-        if feed.reader.writing or not self._may_read():
+        if feed.reader.writing or not self._allowance.is_free():
             self._go_on(ViewState.WAITING, now_s)
             return self._polling.wait_s(now_s)
         self._checkpoints.note(waits=True)  # else its error could come after the end was announced
@@ -350,17 +284,65 @@ class ViewRun:
         self._files.record(self._result("complete" if is_complete else "interrupted", self._files.restarted))
         return None
 
+    def _take(self, feed: FrameFeed) -> Waiting | None:
+        """Take published frames, about STEP_BYTES of pixels. Returns why nothing was done; None if something was."""
+        view = self.view
+        if self._allowance.is_free():
+            cursor = view.take_range(self._cursor, len(feed.reader))
+            if isinstance(cursor, Waiting):
+                return cursor
+            if cursor is not None:
+                self._counts["stack"] += cursor - self._cursor
+                self._cursor = cursor
+                return Waiting.FRAMES
+        waiting = self._make_ready(self._cursor) if feed.has(self._cursor) else Waiting.FRAMES
+        # Also without digests: the feed notes the frames in memory, and has_news then reports later ones only.
+        has_digested = feed.look_ahead(view.digest, view.max_digests, STEP_BYTES)
+        if waiting is None:
+            rows = view.take_rows(self._cursor, len(feed.reader))
+            if rows is None:
+                waiting = self._take_published(feed)
+            else:
+                self._cursor = rows
+        return None if has_digested else waiting
+
+    def _take_published(self, feed: FrameFeed) -> Waiting | None:
+        leases = feed.take(self._cursor, STEP_BYTES)
+        if isinstance(leases, Waiting):
+            return leases
+        for lease in leases:
+            if lease is not leases[0] and self._make_ready(lease.row) is not None:
+                break
+            contribution = self.view.take(lease)
+            if not lease.is_intact():
+                self._counts["overtaken"] += 1  # the log has overwritten the pixels; the next step reads the stack
+                break
+            self.view.keep(contribution)
+            self._cursor += 1
+            self._counts["memory" if lease.is_from_memory else "stack"] += 1
+        return None
+
+    def _make_ready(self, row: int) -> Waiting | None:
+        """Prepare the view for this frame."""
+        if self.view.is_ready(row):
+            return None
+        is_near = self.view.is_nearly_ready(row) and self._allowance.has_some()
+        if not (is_near or self._allowance.is_free()):
+            return Waiting.LOG
+        with self._allowance.using():
+            return self.view.make_ready(row)
+
     def _result(self, state: MirrorState, reason: str = "") -> MirrorResult:
-        cursor, count = self._taker.cursor, self.progress().count
+        cursor, count = self._cursor, self.progress().count
         warning = self.view.warning[:MAX_REASON_CHARACTERS]
         return MirrorResult(name=self.name, state=state, frames=cursor, published=count, reason=reason, warning=warning)
 
     def _go_on(self, state: ViewState, now_s: float) -> None:
         """Be in this state until the next step, and save what is due."""
         self.state = state
-        if self._clock.is_due(now_s, self._checkpoints.took_s) and self._may_read() and self._feed is not None:
+        if self._clock.is_due(now_s, self._checkpoints.took_s) and self._allowance.is_free() and self._feed is not None:
             self._clock.saved_at_s = now_s
-            save = self._checkpoints.save if self._recent is None else self._checkpoints.begin  # frames may pass by
+            save = self._checkpoints.save if self.recent is None else self._checkpoints.begin  # frames may pass by
             save(self._feed.reader, self.view, self._point)
 
     def settle(self) -> None:
@@ -376,7 +358,7 @@ class ViewRun:
             self._checkpoints.save(self._feed.reader, self.view, self._point)
 
     def _point(self) -> SavedPoint:
-        return SavedPoint(self._taker.cursor, self.frames_ahead, self.state is ViewState.COMPLETE, self.view.waiting)
+        return SavedPoint(self._cursor, self.frames_ahead, self.state is ViewState.COMPLETE, self.view.waiting)
 
     def close(self) -> None:
         """Close all files, whatever fails; what was not saved is lost. `progress` stays. Raises OSError."""
@@ -407,7 +389,7 @@ class ViewRun:
     def _open_feed(self) -> FrameFeed:
         reader = open_full(self.path)
         self._count = len(reader)
-        feed = FrameFeed(reader, self._recent, allowance=self._allowance)
+        feed = FrameFeed(reader, self.recent, allowance=self._allowance)
         try:
             had_failed = self._resume(reader)
             if had_failed or (self.view.marks_first and self._checkpoints.last is None):
@@ -422,14 +404,14 @@ class ViewRun:
     def _resume(self, reader: NDTiffReader) -> bool:
         """Open the view, with the checkpoint of an earlier run if it has one. Returns whether that run had failed."""
         saved, fault = self._files.read(reader)
-        source = replace(self._files.source(reader), may_use_disk=self._may_read)
+        source = replace(self._files.source(reader), may_use_disk=self._allowance.is_free)
         self.view.open(source)
         if saved is not None and not fault and not saved.state:
             self.view.clear()  # the view was requested and has not started
         elif saved is not None and not fault:
             try:
                 self.view.restore(saved.state, saved.cursor)
-                self._taker.cursor = saved.cursor
+                self._cursor = saved.cursor
                 self._checkpoints.last = SavedPoint(saved.cursor, 0, saved.is_complete, self.view.waiting)
             except CannotResume as error:
                 fault = str(error)

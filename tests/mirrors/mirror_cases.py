@@ -12,7 +12,7 @@ import numpy as np
 import tensorstore
 from numpy.typing import NDArray
 
-from acqstream.mirrors.view_kinds import folder_of
+from acqstream.mirrors.mirror_plan import folder_of
 from acqstream.mirrors.view_worker import view_maker
 from acqstream.model.acquisition_spec import AxisSpec
 from acqstream.model.view_spec import ViewSpec

@@ -113,3 +113,12 @@ def test_a_slab_is_remade_of_one_that_is_still_being_stored(workers: Workers) ->
     assert whole[0, 0].tolist() == [[2, 2], [2, 2]]  # means of 1 and 2, of 3 and 4: halves up
     assert whole[0, 1].tolist() == [[4, 4], [4, 4]]
     assert writer.chunks[FIRST][0, 0, 0, 0] == 1
+
+
+def test_closing_it_ends_its_workers(workers: Workers) -> None:
+    grids = slab_grids([FULL, HALF])
+    assembly = Assembly(grids, HeldWriter(), TakenFrames(), workers, SlabBuffers(grids, ">"), slabs=2)
+    threads = [thread for thread in threading.enumerate() if thread.name in ("test-0", "test-1")]
+    assert len(threads) == workers.thread_count
+    assembly.close()
+    assert not any(thread.is_alive() for thread in threads)

@@ -31,14 +31,14 @@ MANY_FRAMES = frames_at(places_of(("time", "z"), {"time": 20, "z": 8}), (192, 16
 PRELUDE = """
 import os, signal, sys, time
 from acqstream.cli.main import main
-from acqstream.mirrors import dask_cluster
+from acqstream.mirrors import task_runner
 from acqstream.mirrors import mirror_tasks
 from acqstream.views import view_folder, view_run
 if __name__ == "__main__":
     # A shell ignores interrupts for what it runs in the background, and so would this program.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     mirror_tasks.MIN_TASK_BYTES = 1
-    dask_cluster.TIMEOUT_S = 3
+    task_runner.DASK_TIMEOUT_S = 3
     view_run.CHECKPOINT_INTERVAL_S = 0.0  # each part that is done is noted at once
     write = view_folder.write_checkpoint
     def write_and_wait(disk, folder, checkpoint):

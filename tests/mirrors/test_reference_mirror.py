@@ -18,7 +18,7 @@ from acqstream.errors import ConfigError, CorruptDataset, DatasetError, Unsuppor
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.mirrors import reference_view, row_table
 from acqstream.mirrors.comparison import compare
-from acqstream.mirrors.view_kinds import check_request
+from acqstream.mirrors.mirror_plan import check_request
 from acqstream.mirrors.view_worker import view_maker
 from acqstream.model.view_spec import ViewSpec
 from acqstream.views.view_run import ViewRun, ViewState

@@ -11,7 +11,7 @@ import pytest
 
 import acqstream
 from acqstream.codecs import blosc
-from acqstream.mirrors.view_kinds import folder_of
+from acqstream.mirrors.mirror_plan import folder_of
 from acqstream.model.view_spec import ViewSpec
 from acqstream.views.view_run import ViewRun, ViewState
 from tests.log.make_frames import write_log

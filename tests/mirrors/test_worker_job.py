@@ -65,8 +65,8 @@ def test_finished_datasets_are_begun_one_after_the_other_without_a_look_at_all(t
         worker._jobs = jobs = Unlisted()
         view = {"kind": "null", "settings": {}, "name": "null"}
         for number in range(3 * MAX_CATCHING_UP):
-            order = {"t": "view", "id": number, "path": str(tmp_path / f"{number}"), "view": view, "options": {}}
-            worker._obey({**order, "live": False}, [])
+            order = {"t": "view", "id": number, "path": str(tmp_path / f"{number}"), "view": view}
+            worker._obey({**order, "live": False, "options": {}, "deaths": 0}, [])
         assert (len(worker._due.left()), len(worker._queued)) == (MAX_CATCHING_UP, 2 * MAX_CATCHING_UP)
         for left in range(3 * MAX_CATCHING_UP - 1, -1, -1):
             assert worker._serve_next()  # it fails: its dataset is missing

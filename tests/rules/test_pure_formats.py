@@ -46,16 +46,14 @@ EDGES = {  # modules of mirrors that may name a path, and why
     "array_copy": "opens the source of a copy and its container, which a user names",
     "comparison": "opens the dataset and the mirror that a user compares, and looks for a dataset beside its mirror",
     "mirror_container": "keeps mirror.json in the view's own folder, makes the store of a mirror, and removes one",
-    "mirror_plan": "counts processors",
+    "mirror_plan": "names the folder of a mirror, and counts processors",
     "mirror_tasks": "opens the dataset in another process",
-    "mirror_view": "gets the folders of a view from its source",
-    "mirror_writer": "makes the container in the folder that the view names",
+    "mirror_view": "gets the folders of a view from its source, and makes its container",
     "reference_view": "makes the container in the folder that its source names",
     "reference_writer": "makes the store of a folder, and a link to the dataset, which no store can",
     "run_end": "watches a dataset's folder until its end, and looks for the mirrors beside it",
     "slab_comparison": "counts processors",
     "task_runner": "ends a process",
-    "view_kinds": "names the folder of a mirror",
     "view_worker": "is a process of its own",
 }
 

@@ -21,9 +21,9 @@ from acqstream.storage.files.directory_lock import LOCK_NAME, DirectoryLock
 from acqstream.views import view_run as views
 from acqstream.views.base import View
 from acqstream.views.checkpoint import CHECKPOINT_NAME, read_checkpoint
-from acqstream.views.frame_feed import DiskAllowance, Lease, Waiting
+from acqstream.views.frame_feed import Lease, Waiting
 from acqstream.views.null_view import NullView
-from acqstream.views.view_run import FrameTaker, ViewRun, ViewState
+from acqstream.views.view_run import ViewRun, ViewState
 from tests.log.make_frames import MIB, Frame, frames_of, memory_of, spec_of, start_log, write_log
 from tests.storage.scripted_disk import ScriptedDisk
 from tests.views.pyramid_cases import finish
@@ -300,8 +300,7 @@ def test_a_view_without_digests_notes_unpublished_frames_once(tmp_path: Path, mo
         feed = source.feed()
         assert feed.has_news
         monkeypatch.setattr(feed, "has", lambda row: False)
-        taker = FrameTaker(lambda: True, DiskAllowance())
-        assert taker.take(NullView(), feed, MIB) is Waiting.FRAMES
+        assert ViewRun(tmp_path / "cells", "null", NullView)._take(feed) is Waiting.FRAMES
         assert not feed.has_news
 
 
