@@ -38,7 +38,6 @@ from acqstream.formats.precomputed.metadata import (
     is_info,
     is_note,
     parse_info,
-    parse_note,
 )
 from acqstream.formats.precomputed.shard_layout import noted_layout
 from acqstream.formats.precomputed.sharding import (
@@ -93,8 +92,7 @@ def is_container(folder: DataPath) -> bool:
 
 def read_layout(store: Store) -> tuple[PrecomputedLayout, bool]:
     """The layout of a container of ours, and whether it is complete. Raises DatasetError, CorruptDataset."""
-    note = parse_note(require_document(store, NOTE_NAME), f"{store.url}/{NOTE_NAME}")
-    return noted_layout(note), note.complete
+    return noted_layout(require_document(store, NOTE_NAME), f"{store.url}/{NOTE_NAME}")
 
 
 def open_volume(folder: DataPath) -> Sequence[ChunkReader]:

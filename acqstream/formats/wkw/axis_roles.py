@@ -54,6 +54,11 @@ class AxisRoles:
     def has_components(self) -> bool:
         return self.axes[-1] == COMPONENT
 
+    @property
+    def dataset_axes(self) -> tuple[str, ...]:
+        """The names of `folders`."""
+        return tuple(self.axes[axis] for axis in self.folders)
+
     def place(self, position: Sequence[int]) -> Place:
         """Of a position in the array, or of a chunk in its grid."""
         layer = 0 if self.layer is None else position[self.layer]
@@ -88,12 +93,12 @@ class AxisRoles:
 
     def folder(self, dataset: tuple[int, ...]) -> str:
         """Name of a dataset's folder in the container; "" where there is but one, the container itself."""
-        names = (self.axes[axis] for axis in self.folders)
-        return "_".join(f"{plain_name(name)}{item:04d}" for name, item in zip(names, dataset, strict=True))
+        pairs = zip(self.dataset_axes, dataset, strict=True)
+        return "_".join(f"{plain_name(name)}{item:04d}" for name, item in pairs)
 
     def parse_folder(self, name: str) -> tuple[int, ...] | None:
         """The inverse of `folder`; None for any other name."""
-        parts = [f"{re.escape(plain_name(self.axes[axis]))}([0-9]{{4,9}})" for axis in self.folders]
+        parts = [f"{re.escape(plain_name(axis))}([0-9]{{4,9}})" for axis in self.dataset_axes]
         found = re.fullmatch("_".join(parts), name)
         dataset = None if found is None else tuple(map(int, found.groups()))
         return dataset if dataset is not None and self.folder(dataset) == name else None
