@@ -25,6 +25,7 @@ from acqstream.storage.stores.data_path import DataPath
 from acqstream.storage.stores.shard_index import ShardReader, note_key
 from acqstream.storage.stores.store import Store
 
+_MARK_BYTES = 2**20
 _MAX_OPEN_SLOTS = 2**20  # of shards whose index is kept: 16 MiB
 
 Damage = Callable[[CorruptDataset], None]
@@ -182,6 +183,20 @@ def open_readers(path: DataPath, find: FindLevels, boundary: Boundary | None = N
     ]
 
 
+def requested_store(path: DataPath) -> Store:
+    """The store at a place, with the links that the enclosing `following_links` allows."""
+    return path.store(follows_links=requested_links() is True)
+
+
+def read_mark(folder: DataPath, name: str) -> bytes:
+    """The beginning of a document in a folder, which tells what this is; empty without one."""
+    # Through a store: servers have no file names by which a document could be told from a folder.
+    try:
+        return folder.store(follows_links=True).get(name, 0, _MARK_BYTES) or b""
+    except CorruptDataset:
+        return b""  # a folder or a pipe of that name
+
+
 def read_document(store: Store, key: str, max_bytes: int = MAX_FILE_BYTES) -> bytes | None:
     """A document of a store; None if it does not exist. Raises CorruptDataset if it is longer, StorageError."""
     content = store.get(key, 0, max_bytes + 1)
@@ -221,7 +236,7 @@ def open_layout(path: DataPath, read_layout: ReadLayout) -> list[ChunkReader]:
 
 def layout_levels(read_layout: ReadLayout, path: DataPath) -> Sequence[Callable[[], StoredLevel]]:
     """The levels of a container of ours: see FindLevels."""
-    store = path.store(follows_links=requested_links() is True)
+    store = requested_store(path)
     layout, complete = read_layout(store)
     kind = ShardLevel if layout.needs == "append" else ObjectLevel
     return [partial(kind, layout, number, store, complete) for number in range(len(layout.plan.levels))]
@@ -248,10 +263,10 @@ class RecentlyUsed(Generic[_Key, _Item]):
 
     def put(self, key: _Key, item: _Item, size: int) -> None:
         """Keep an item, unless it is too large alone; those that were not used for longest are dropped."""
-        self.drop(key)
-        if size > self._max_size:
-            return
         with self._lock:
+            self._forget(key)
+            if size > self._max_size:
+                return
             self._items[key] = item, size
             self._size += size
             while self._size > self._max_size:
@@ -261,8 +276,11 @@ class RecentlyUsed(Generic[_Key, _Item]):
     def drop(self, key: _Key) -> None:
         """Forget an item."""
         with self._lock:
-            if key in self._items:
-                self._size -= self._items.pop(key)[1]
+            self._forget(key)
+
+    def _forget(self, key: _Key) -> None:
+        if key in self._items:
+            self._size -= self._items.pop(key)[1]
 
 
 class ObjectLevel:

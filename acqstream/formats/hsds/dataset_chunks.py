@@ -199,8 +199,8 @@ class ChunkTable:
         self.steps = steps
         self._read = read
         self._may_change = may_change
-        self._missing: Rows = np.broadcast_to(np.zeros((), dtype), steps)  # without memory for each row
-        self._kept = RecentlyUsed[Position, Rows](max(_MAX_ROW_BYTES, self._missing.nbytes))
+        self._dtype = dtype
+        self._kept = RecentlyUsed[Position, Rows](max(_MAX_ROW_BYTES, math.prod(steps) * dtype.itemsize))
 
     def rows(self, chunk: Position) -> Rows:
         """The rows of a chunk of the table. Raises as `read`."""
@@ -230,7 +230,8 @@ class ChunkTable:
 
     def _read_again(self, chunk: Position) -> Rows:
         found = self._read(chunk)
-        rows = self._missing if found is None else found
+        # Of a missing chunk, rows without memory for each.
+        rows: Rows = np.broadcast_to(np.zeros((), self._dtype), self.steps) if found is None else found
         self._kept.put(chunk, rows, rows.nbytes)
         return rows
 

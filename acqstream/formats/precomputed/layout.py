@@ -27,7 +27,7 @@ from acqstream.formats.array_members import MAX_MEMBERS, has_too_many
 from acqstream.formats.array_note import note_of_array, note_of_level, plain_value, read_array, read_level
 from acqstream.formats.array_options import MAX_LEVELS
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, Plan
-from acqstream.formats.level_plan import chunk_shape, reduced_levels
+from acqstream.formats.level_plan import check_axes, chunk_shape, reduced_levels
 from acqstream.formats.precomputed.codec import (
     JPEG_DTYPES,
     LABEL_DTYPES,
@@ -413,8 +413,7 @@ def plan(array: ArraySpec, options: PrecomputedOptions) -> Plan:
     Lower levels are halved along y and x. Raises ConfigError for an array without y or x, a dtype that readers refuse,
     and an encoding that does not fit the array.
     """
-    if not {"y", "x"} <= set(array.axes) or len(set(array.axes)) < len(array.axes):
-        raise ConfigError(f"precomputed needs an array with axes y and x, each once, not {array.axes}")
+    check_axes("precomputed", array.axes)
     full = array.ordered(stored_axes(array.axes))
     if has_too_many(full.shape[: member_count(full.axes)]):
         raise ConfigError(f"precomputed: {full.axes} of {full.shape} are more than a million volumes")

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import Position
 from acqstream.errors import ConfigError
 from acqstream.formats.array_members import has_too_many
+from acqstream.formats.level_plan import check_axes
 
 CHANNEL = "channel"
 COMPONENT = "c"
@@ -123,8 +124,7 @@ def axis_roles(axes: tuple[str, ...]) -> AxisRoles:
 
 def wkw_axes(axes: Sequence[str]) -> tuple[str, ...]:
     """These axes in WKW's order; a z is added where nothing can be the depth. Raises ConfigError without y or x."""
-    if not {"y", "x"} <= set(axes) or len(set(axes)) < len(axes):
-        raise ConfigError(f"WKW needs an array with axes y and x, each once, not {tuple(axes)}")
+    check_axes("WKW", axes)
     depth = next((name for name in _DEPTHS if name in axes), "z")
     frame = (depth, "y", "x", COMPONENT)
     components = (COMPONENT,) if COMPONENT in axes else ()

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat, UnsupportedFeature
+from acqstream.formats.array_members import stacked
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
 from acqstream.formats.chunk_reader import ChunkReader, Damage, StoredLevel, open_readers
@@ -302,7 +303,8 @@ def _stacked_level(
     ]
     spec = _spec(layers[0].end, mag, header, properties)
     if len(layers) > 1:
-        spec = _with_channels(spec, [layer.name for layer in layers])
+        names = tuple(layer.name for layer in layers)
+        spec = replace(stacked(spec, (CHANNEL,), (len(names),)), labels={CHANNEL: names})
     else:
         spec = replace(spec, attributes={"layer": layers[0].name})
     return FoundLevel(spec, header, lambda _dataset, layer: paths[layer])
@@ -343,19 +345,6 @@ def _spec(
         scale=(*(size * factor for size, factor in per_axis), *(1.0 for _ in components)),
         units=(*(unit for _ in factors), *("" for _ in components)),
         translation=(*((factor - 1) / 2 * size for size, factor in per_axis), *(0.0 for _ in components)),
-    )
-
-
-def _with_channels(spec: ArraySpec, names: Sequence[str]) -> ArraySpec:
-    return replace(
-        spec,
-        axes=(CHANNEL, *spec.axes),
-        shape=(len(names), *spec.shape),
-        factors=(1, *spec.factors),
-        scale=(1.0, *spec.scale),
-        units=("", *spec.units),
-        translation=(0.0, *spec.translation),
-        labels={CHANNEL: tuple(names)},
     )
 
 
