@@ -18,7 +18,6 @@ from acqstream.export.hdf5 import (
     IMAGE,
     MAX_NOTES,
     Hdf5Writer,
-    open_hdf5,
     write_metadata,
     write_notes,
     write_scales,
@@ -262,7 +261,8 @@ class Exporter:
         source = level.source
         references = None if self.request.is_copy else frame_references(source, array.layout)
         has_all_pixels = self.request.is_copy and self.request.compression == "none" and not level.missing_count
-        with self._new_file(out, array, 1 if has_all_pixels else 0) as target, open_hdf5(h5py, target) as file:
+        new = self._new_file(out, array, 1 if has_all_pixels else 0)
+        with new as target, h5py.File(target, "w", track_order=False) as file:
             names = write_scales(h5py, file, source, array)
             writer = Hdf5Writer(h5py, file, array, names)
             if references is None:

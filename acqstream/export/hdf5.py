@@ -27,7 +27,6 @@ from acqstream.dataset.xarray_arrays import coordinates, dimension_names
 from acqstream.export.frame_references import Box, FrameReferences, block_shape, cut, runs
 from acqstream.model.metadata import TIME_KEY, capture_time
 from acqstream.model.run_note import RunNote
-from acqstream.storage.files.new_file import NewFile
 
 IMAGE, METADATA, SUMMARY, FRAMES = "image", "metadata", "summary_metadata", "frames"
 _OWN_NAMES = frozenset({IMAGE, METADATA, SUMMARY, FRAMES})
@@ -230,11 +229,6 @@ class Hdf5Writer:
                     starts = zip(box, inner, strict=True)
                     image[tuple(slice(a.start + b.start, a.start + b.stop) for a, b in starts)] = part
             on_progress(min(number + 1, total), total)
-
-
-def open_hdf5(h5py: Any, file: NewFile) -> Any:
-    """The h5py file that writes into `file`."""
-    return h5py.File(file, "w", track_order=False)
 
 
 def _select(h5py: Any, space: Any, box: Box, positions: list[tuple[int, ...]], pixels: tuple[int, ...]) -> None:

@@ -40,6 +40,21 @@ def member_part(spec: ArraySpec, leading: int) -> ArraySpec:
     )
 
 
+def stacked(part: ArraySpec, axes: Sequence[str], sizes: Sequence[int]) -> ArraySpec:
+    """An array of such parts: the inverse of `member_part`, with a part for each position along these axes."""
+    ones = (1,) * len(axes)
+    return replace(
+        part,
+        axes=(*axes, *part.axes),
+        shape=(*sizes, *part.shape),
+        chunk_shape=(*ones, *part.chunk_shape) if part.chunk_shape else (),
+        factors=(*ones, *part.factors),
+        scale=(*map(float, ones), *part.scale),
+        units=(*("" for _ in axes), *part.units),
+        translation=(*(0.0 for _ in axes), *part.translation),
+    )
+
+
 def numbering_of(sizes: Sequence[int]) -> Numbering:
     """The numbering of a new container with axes of these sizes; 0 is not known."""
     return "rows" if all(sizes[1:]) else "bits"
@@ -80,6 +95,11 @@ def number_after(prefix: str, name: str) -> int | None:
     digits = name.removeprefix(prefix)
     is_number = name.startswith(prefix) and digits.isascii() and digits.isdecimal() and len(digits) <= _MAX_DIGITS
     return int(digits) if is_number else None
+
+
+def is_plain_number(text: str) -> bool:
+    """Return True for digits as `str` writes a number, so that two names never mean one position."""
+    return text.isascii() and text.isdecimal() and (text == "0" or text[0] != "0") and len(text) <= _MAX_DIGITS
 
 
 def numbers_after(prefixes: Sequence[str], names: Sequence[str]) -> Position | None:

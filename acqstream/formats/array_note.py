@@ -110,6 +110,11 @@ def plain_value(value: object) -> Any:
     return list(value) if isinstance(value, tuple | set) else str(value)
 
 
+def printable(text: str) -> str:
+    """A text for XML, which has no control characters."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
+
+
 def _coordinates(given: object, axes: Sequence[str]) -> dict[str, Coordinates]:
     found: dict[str, Coordinates] = {}
     for axis, entry in given.items() if isinstance(given, dict) else ():

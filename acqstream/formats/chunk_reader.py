@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,12 @@ from acqstream.storage.stores.data_path import DataPath
 from acqstream.storage.stores.shard_index import ShardReader, note_key
 from acqstream.storage.stores.store import Store
 
+_MARK_BYTES = 2**20
 _MAX_OPEN_SLOTS = 2**20  # of shards whose index is kept: 16 MiB
 
 Damage = Callable[[CorruptDataset], None]
+_Key = TypeVar("_Key", bound=Hashable)
+_Item = TypeVar("_Item")
 
 
 class StoredLevel(Protocol):
@@ -180,6 +183,20 @@ def open_readers(path: DataPath, find: FindLevels, boundary: Boundary | None = N
     ]
 
 
+def requested_store(path: DataPath) -> Store:
+    """The store at a place, with the links that the enclosing `following_links` allows."""
+    return path.store(follows_links=requested_links() is True)
+
+
+def read_mark(folder: DataPath, name: str) -> bytes:
+    """The beginning of a document in a folder, which tells what this is; empty without one."""
+    # Through a store: servers have no file names by which a document could be told from a folder.
+    try:
+        return folder.store(follows_links=True).get(name, 0, _MARK_BYTES) or b""
+    except CorruptDataset:
+        return b""  # a folder or a pipe of that name
+
+
 def read_document(store: Store, key: str, max_bytes: int = MAX_FILE_BYTES) -> bytes | None:
     """A document of a store; None if it does not exist. Raises CorruptDataset if it is longer, StorageError."""
     content = store.get(key, 0, max_bytes + 1)
@@ -219,10 +236,51 @@ def open_layout(path: DataPath, read_layout: ReadLayout) -> list[ChunkReader]:
 
 def layout_levels(read_layout: ReadLayout, path: DataPath) -> Sequence[Callable[[], StoredLevel]]:
     """The levels of a container of ours: see FindLevels."""
-    store = path.store(follows_links=requested_links() is True)
+    store = requested_store(path)
     layout, complete = read_layout(store)
     kind = ShardLevel if layout.needs == "append" else ObjectLevel
     return [partial(kind, layout, number, store, complete) for number in range(len(layout.plan.levels))]
+
+
+class RecentlyUsed(Generic[_Key, _Item]):
+    """The items that were used last, by key, as many as fit into max_size; from any thread."""
+
+    def __init__(self, max_size: int) -> None:
+        self._max_size = max_size
+        self._lock = threading.Lock()  # for the two that follow
+        self._size = 0
+        self._items: OrderedDict[_Key, tuple[_Item, int]] = (
+            OrderedDict()
+        )  # with their sizes, the one used last at the end
+
+    def get(self, key: _Key) -> _Item | None:
+        """An item that is still kept."""
+        with self._lock:
+            if key not in self._items:
+                return None
+            self._items.move_to_end(key)
+            return self._items[key][0]
+
+    def put(self, key: _Key, item: _Item, size: int) -> None:
+        """Keep an item, unless it is too large alone; those that were not used for longest are dropped."""
+        with self._lock:
+            self._forget(key)
+            if size > self._max_size:
+                return
+            self._items[key] = item, size
+            self._size += size
+            while self._size > self._max_size:
+                _, (_, dropped) = self._items.popitem(last=False)
+                self._size -= dropped
+
+    def drop(self, key: _Key) -> None:
+        """Forget an item."""
+        with self._lock:
+            self._forget(key)
+
+    def _forget(self, key: _Key) -> None:
+        if key in self._items:
+            self._size -= self._items.pop(key)[1]
 
 
 class ObjectLevel:
@@ -274,9 +332,7 @@ class ShardLevel(ObjectLevel):
 
     def __init__(self, layout: ChunkLayout, number: int, store: Store, complete: bool) -> None:
         super().__init__(layout, number, store, complete)
-        self._lock = threading.Lock()  # for the two that follow
-        self._open: OrderedDict[str, ShardReader] = OrderedDict()  # the one used last at the end
-        self._open_slots = 0
+        self._open = RecentlyUsed[str, ShardReader](_MAX_OPEN_SLOTS)
 
     def positions(self, on_damage: Damage) -> Iterator[Position]:
         """See StoredLevel."""
@@ -300,20 +356,10 @@ class ShardLevel(ObjectLevel):
         return data
 
     def _reader(self, key: str) -> ShardReader:
-        with self._lock:
-            reader = self._open.get(key)
-            if reader is not None:
-                self._open.move_to_end(key)
-                return reader
-        index = self._layout.shard_index(key)
-        reader = ShardReader(self._store, key, index)  # without the lock: it reads from the store
-        with self._lock:
-            if key not in self._open:
-                self._open[key] = reader
-                self._open_slots += index.slots
-            while self._open_slots > _MAX_OPEN_SLOTS and len(self._open) > 1:
-                _, oldest = self._open.popitem(last=False)
-                self._open_slots -= oldest.slots
+        reader = self._open.get(key)
+        if reader is None:
+            reader = ShardReader(self._store, key, self._layout.shard_index(key))
+            self._open.put(key, reader, reader.slots)
         return reader
 
 

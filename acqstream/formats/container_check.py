@@ -9,7 +9,8 @@ from acqstream.arrays.array_spec import Position
 from acqstream.errors import CorruptDataset, DatasetError, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
-from acqstream.formats.chunk_reader import ChunkReader, ReadLayout, open_layout
+from acqstream.formats.chunk_layout import ChunkLayout
+from acqstream.formats.chunk_reader import ChunkReader, ReadLayout, open_layout, requested_store
 from acqstream.storage.stores.data_path import DataPath
 from acqstream.storage.stores.store import Store
 
@@ -83,6 +84,22 @@ def check_documents(
             report.add_problem(f"{store.url}/{key}", missing if found is None else other)
 
 
-def check_layout(path: DataPath, read_layout: ReadLayout, report: CheckReport) -> ChunkCounts:
-    """Read every chunk of a container of ours; chunks outside the grid are noted."""
-    return check_levels(open_checked(lambda place: open_layout(place, read_layout), path, report), report)
+def check_layout(
+    path: DataPath,
+    read_layout: ReadLayout,
+    report: CheckReport,
+    documents: Callable[[ChunkLayout], Iterable[Mapping[str, bytes]]] = lambda _layout: (),
+    texts: tuple[str, str] = ("is missing", "differs from what the layout states"),
+) -> ChunkCounts:
+    """Read every chunk of a container of ours, and the documents of a complete one; chunks outside the grid are noted.
+
+    texts: the problem of a document that is missing, and of one that differs.
+    """
+    counts = check_levels(open_checked(lambda place: open_layout(place, read_layout), path, report), report)
+    if not counts.arrays:
+        return counts  # the note is damaged
+    store = requested_store(path)
+    layout, complete = read_layout(store)
+    for some in documents(layout) if complete else ():  # before the end, our note is ahead of the documents
+        check_documents(store, some, report, *texts)
+    return counts

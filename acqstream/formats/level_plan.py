@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from acqstream.arrays.array_spec import ArraySpec
+from acqstream.errors import ConfigError
 from acqstream.formats.array_options import MAX_LEVELS
 
 PLANE = ("y", "x")
 PLANE_SIDE = 512  # pixels: in most formats without a count there are levels until a plane fits into this
+
+
+def check_axes(label: str, axes: Sequence[str]) -> None:
+    """Raise ConfigError for an array without y or x, or with an axis twice. label: the name of the format."""
+    if not set(PLANE) <= set(axes) or len(set(axes)) < len(axes):
+        raise ConfigError(f"{label} needs an array with axes y and x, each once, not {tuple(axes)}")
 
 
 def halved_plane(last: ArraySpec) -> tuple[int, ...]:

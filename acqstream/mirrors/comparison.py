@@ -55,10 +55,8 @@ def compared_entries(
     for chunk in list(table.changed):
         flat = table.chunk(chunk).reshape(-1)
         here = flat[flat != NO_ROW]
-        found = mirror.records(chunk)
-        is_equal = np.zeros(len(here), np.bool_)
-        if found is not None:
-            is_equal = _equal(reader, mirror, here, found.reshape(-1)[flat != NO_ROW])
+        found = mirror.table.rows(chunk).reshape(-1)[flat != NO_ROW]
+        is_equal = _equal(reader, mirror, here, found)
         yield from here[~is_equal].tolist()
         compared += len(here)
         on_progress(compared)

@@ -399,12 +399,13 @@ def test_a_note_of_a_stranger_shows_no_other_file(tmp_path: Path, dataset: str, 
         found.levels[0].read()
 
 
-def test_a_table_that_inflates_is_refused_before(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [2**22, 2**62])
+def test_a_table_that_inflates_is_refused_before(tmp_path: Path, step: int) -> None:
     write_log(tmp_path / "cells", frames_at(TIME_Z))
     finish(mirror(tmp_path / "cells"))
     path = container_of(tmp_path / "cells") / "acqstream-hsds.json"
     note = json.loads(path.read_bytes())
-    path.write_text(json.dumps({**note, "steps": [2**22, *note["steps"][1:]], "uri_bytes": 1024}))
+    path.write_text(json.dumps({**note, "steps": [step, *note["steps"][1:]], "uri_bytes": 1024}))
     with acqstream.open(container_of(tmp_path / "cells")) as found:
         with pytest.raises(CorruptDataset, match="chunks of the table have"):
             found.levels[0].read()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,15 +13,19 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import Position
 from acqstream.errors import CorruptDataset, UnsupportedFeature
-from acqstream.formats.chunk_reader import read_object
+from acqstream.formats.chunk_reader import RecentlyUsed, read_object
 from acqstream.formats.hsds.codec import ChunkCodec
 from acqstream.formats.hsds.dataset_layout import Span
 from acqstream.formats.hsds.domain import Bucket
+from acqstream.formats.hsds.hdf_type import DType
 from acqstream.formats.hsds.metadata import DatasetDocument
 from acqstream.formats.hsds.object_id import parse_index, parse_key
 from acqstream.storage.files.boundary import leads_out
 from acqstream.storage.stores.data_path import DataPath
 from acqstream.storage.stores.store import Store
+
+Rows = NDArray[Any]
+"""Rows of a chunk table, an array of a compound with offset and size."""
 
 
 class FileKey(NamedTuple):
@@ -60,6 +64,7 @@ def in_root(root: DataPath, *, follows_links: bool) -> ResolveUri:
 
 MAX_CHUNK_BYTES = 1 << 30
 _CONTIGUOUS_BYTES = 16 << 20  # a dataset in one piece is read in parts of about that
+_MAX_ROW_BYTES = 64 << 20  # of a chunk table that are kept; ours have 1 MiB a chunk
 _PRIMES = (29, 31, 37, 41, 43, 47, 53, 59, 61, 67)  # the server derives a chunk's partition from them
 
 
@@ -180,6 +185,57 @@ class ListedSpans(DatasetChunks):
         return self._file.where
 
 
+class ChunkTable:
+    """Rows of a chunk table, with at least offset and size of a chunk of the dataset each; from any thread.
+
+    steps: rows of a chunk of the table along each axis. read gives those of the chunk at a position; None if it is
+    missing: its rows have a size of 0, as all chunks of the dataset that are not stored. may_change: such rows are
+    never remembered.
+    """
+
+    def __init__(
+        self, steps: tuple[int, ...], dtype: DType, read: Callable[[Position], Rows | None], *, may_change: bool
+    ) -> None:
+        self.steps = steps
+        self._read = read
+        self._may_change = may_change
+        self._dtype = dtype
+        self._kept = RecentlyUsed[Position, Rows](max(_MAX_ROW_BYTES, math.prod(steps) * dtype.itemsize))
+
+    def rows(self, chunk: Position) -> Rows:
+        """The rows of a chunk of the table. Raises as `read`."""
+        rows = self._kept.get(chunk)
+        return self._read_again(chunk) if rows is None else rows
+
+    def row(self, position: Position) -> Any:
+        """The row of a chunk of the dataset; None if it is not stored."""
+        # The table has a row for each chunk of the dataset, so a position is cut by the table's own chunks.
+        chunk = self.chunk_of(position)
+        inside = tuple(at % step for at, step in zip(position, self.steps, strict=True))
+        rows = self._kept.get(chunk)
+        # A row that was missing may have come.
+        if rows is None or (self._may_change and not rows[inside]["size"]):
+            rows = self._read_again(chunk)
+        return rows[inside] if rows[inside]["size"] else None
+
+    def chunk_of(self, position: Position) -> Position:
+        """The chunk of the table with the row of a chunk of the dataset."""
+        return tuple(at // step for at, step in zip(position, self.steps, strict=True))
+
+    def positions(self, chunks: Iterable[Position]) -> Iterator[Position]:
+        """The stored chunks of the dataset by the rows in these chunks of the table."""
+        for chunk in chunks:
+            for inside in np.argwhere(self.rows(chunk)["size"] != 0).tolist():
+                yield tuple(n * step + at for n, step, at in zip(chunk, self.steps, inside, strict=True))
+
+    def _read_again(self, chunk: Position) -> Rows:
+        found = self._read(chunk)
+        # Of a missing chunk, rows without memory for each.
+        rows: Rows = np.broadcast_to(np.zeros((), self._dtype), self.steps) if found is None else found
+        self._kept.put(chunk, rows, rows.nbytes)
+        return rows
+
+
 class TableSpans(DatasetChunks):
     """DatasetChunks in other files, with a row for each in another dataset, the chunk table."""
 
@@ -197,11 +253,11 @@ class TableSpans(DatasetChunks):
         if table.layout.is_reference or self._table_codec.raw_bytes > MAX_CHUNK_BYTES:
             raise UnsupportedFeature(f"{self._where}: a chunk table that is not read here ({table.layout.kind})")
         self._files = FilePerChunk(bucket, table, self._table_codec)
-        self._rows: tuple[Position, NDArray[Any]] | None = None  # of the chunk of the table that was read last
+        self._rows = ChunkTable(self._files.chunk_shape, table.dtype, self._chunk_of_table, may_change=True)
 
     def read(self, position: Position) -> ChunkBytes | None:
         """See DatasetChunks."""
-        row = self._row(position)
+        row = self._rows.row(position)
         if row is None:
             return None
         offset, size = int(row["offset"]), int(row["size"])
@@ -209,18 +265,11 @@ class TableSpans(DatasetChunks):
 
     def positions(self) -> Iterator[Position]:
         """See DatasetChunks."""
-        for chunk in self._files.positions():
-            rows = self._chunk_of_table(chunk)
-            if rows is None:
-                continue
-            first = [at * step for at, step in zip(chunk, self._files.chunk_shape, strict=True)]
-            # A size of 0 is a chunk that was never stored.
-            for inside in np.argwhere(rows["size"] > 0).tolist():
-                yield tuple(at + start for at, start in zip(inside, first, strict=True))
+        return self._rows.positions(self._files.positions())
 
     def place(self, position: Position) -> str:
         """See DatasetChunks."""
-        row = self._row(position)
+        row = self._rows.row(position)
         return self._where if row is None else self._file(row).where
 
     def _checked(self, table: DatasetDocument) -> DatasetDocument:
@@ -234,24 +283,14 @@ class TableSpans(DatasetChunks):
             raise CorruptDataset(f"file_uri of {table.id} is not a fixed string", path=self._where)
         return table
 
-    def _row(self, position: Position) -> Any:
-        """The row of a chunk; None if it has no bytes."""
-        # The table has a row for each chunk of the dataset, so a position is cut by the table's own chunks.
-        chunk = tuple(at // step for at, step in zip(position, self._files.chunk_shape, strict=True))
-        inside = tuple(at % step for at, step in zip(position, self._files.chunk_shape, strict=True))
-        kept = self._rows
-        row = kept[1][inside] if kept is not None and kept[0] == chunk else None
-        if row is None or row["size"] <= 0:  # a row that was missing may have come
-            rows = self._chunk_of_table(chunk)
-            if rows is None:
-                return None
-            self._rows = chunk, rows
-            row = rows[inside]
-        return row if row["size"] > 0 else None
-
-    def _chunk_of_table(self, chunk: Position) -> NDArray[Any] | None:
+    def _chunk_of_table(self, chunk: Position) -> Rows | None:
         stored = self._files.read(chunk)
-        return None if stored is None else self._table_codec.decode(stored.data, stored.where)
+        if stored is None:
+            return None
+        rows: Rows = self._table_codec.decode(stored.data, stored.where)
+        # Of a stranger's signed type: no chunk has such a size.
+        rows["size"][rows["size"] < 0] = 0
+        return rows
 
     def _file(self, row: Any) -> FileKey:
         uri = self._document.layout.file_uri

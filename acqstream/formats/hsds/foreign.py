@@ -14,8 +14,16 @@ from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
-from acqstream.formats.chunk_reader import ChunkReader, Damage, StoredLevel, open_layout, open_readers, require_document
-from acqstream.formats.container_check import check_documents, check_layout, check_levels, open_checked
+from acqstream.formats.chunk_reader import (
+    ChunkReader,
+    Damage,
+    StoredLevel,
+    open_layout,
+    open_readers,
+    read_mark,
+    require_document,
+)
+from acqstream.formats.container_check import check_layout, check_levels, open_checked
 from acqstream.formats.hsds.codec import ChunkCodec
 from acqstream.formats.hsds.dataset_chunks import dataset_chunks, in_root
 from acqstream.formats.hsds.domain import DATASET_NAME, bucket_at, find_dataset, is_tree
@@ -29,7 +37,6 @@ from acqstream.storage.files.boundary import requested_links
 from acqstream.storage.stores.data_path import DataPath
 from acqstream.storage.stores.store import Store
 
-_MARK_BYTES = 2**20  # of a document that tell what it is
 _MAX_DEPTH = 5  # of a domain in its container, folders
 _LABELS = "DIMENSION_LABELS"
 _MISSING = "is missing; HSDS servers need it"
@@ -85,20 +92,12 @@ def container_of(path: DataPath) -> DataPath | None:
 
 def is_container(folder: DataPath) -> bool:
     """Return True for the top folder of a container of ours."""
-    return is_note(content := _mark(folder)) or is_reference_note(content)
+    return is_note(content := read_mark(folder, NOTE_NAME)) or is_reference_note(content)
 
 
 def is_by_reference(container: DataPath) -> bool:
     """Return True for a container of ours whose pixels stay in the stacks of a dataset."""
-    return is_reference_note(_mark(container))
-
-
-def _mark(folder: DataPath) -> bytes:
-    """The beginning of the note in a folder; empty without one."""
-    try:
-        return folder.store(follows_links=True).get(NOTE_NAME, 0, _MARK_BYTES) or b""
-    except CorruptDataset:
-        return b""  # a folder or a pipe of that name
+    return is_reference_note(read_mark(container, NOTE_NAME))
 
 
 def read_layout(store: Store) -> tuple[HsdsLayout, bool]:
@@ -112,13 +111,8 @@ def check(path: DataPath, report: CheckReport) -> ChunkCounts:
     if container is not None and is_by_reference(container):
         return check_references(container, report)
     if container is not None:
-        counts = check_layout(container, read_layout, report)
-        store = container.store(follows_links=False)
-        layout, complete = read_layout(store) if counts.arrays else (None, False)
-        if layout is not None and complete:  # else our note comes before the documents
-            documents = layout.documents(complete=True)
-            check_documents(store, documents, report, _MISSING, f"differs from what {NOTE_NAME} states")
-        return counts
+        texts = _MISSING, f"differs from what {NOTE_NAME} states"
+        return check_layout(container, read_layout, report, lambda one: [one.documents(complete=True)], texts)
     readers = open_checked(lambda place: [open_dataset(place)], path, report)
     for reader in readers:
         assert isinstance(reader.level, DatasetLevel)  # as `open_dataset` makes them

@@ -330,7 +330,9 @@ class ReferenceLayout:
     def _scale(self, axis: str) -> ObjectId:
         return object_id(self.root, "d", f"scale/{axis}")
 
-    def _dataset(self, own: ObjectId, dtype: DType, dims: Sequence[int], layout: StoredLayout, **more: Any) -> Any:
+    def _dataset(
+        self, own: ObjectId, dtype: DType, dims: Sequence[int], layout: StoredLayout, **more: Any
+    ) -> DatasetDocument:
         """A dataset that grows along the axes of the frames."""
         grows = len(self.note.steps) if len(dims) > 1 else 1
         space = Dataspace(tuple(dims), tuple(None if at < grows else size for at, size in enumerate(dims)))
@@ -341,7 +343,7 @@ class ReferenceLayout:
     def _table_document(self) -> DatasetDocument:
         count = len(self.note.steps)
         ones = tuple(1 for _ in self._picture)
-        found: DatasetDocument = self._dataset(
+        return self._dataset(
             self._table,
             self.record,
             (*self.spec.shape[:count], *ones),
@@ -349,7 +351,6 @@ class ReferenceLayout:
             filters=(_GZIP,),
             fill_value=[0, 0, self.note.first_uri],  # entries of chunks without any frame
         )
-        return found
 
     def _column_documents(self) -> Iterator[DatasetDocument]:
         for name in self.note.columns:
@@ -389,8 +390,7 @@ class ReferenceLayout:
                 {"class": "H5T_VLEN", "size": "H5T_VARIABLE", "base": _REFERENCE},
             )
         layout = StoredLayout(kind="H5D_CHUNKED_REF_INDIRECT", dims=spec.chunk_shape, chunk_table=self._table)
-        found: DatasetDocument = self._dataset(self._data, spec.dtype, spec.shape, layout, attributes=attributes)
-        return found
+        return self._dataset(self._data, spec.dtype, spec.shape, layout, attributes=attributes)
 
     def _group(
         self, own: ObjectId, links: Mapping[str, GroupLink], attributes: Mapping[str, Attribute], modified: float

@@ -11,7 +11,6 @@ import re
 import struct
 import threading
 import zlib
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,6 +25,7 @@ from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
 from acqstream.formats.chunk_reader import Damage, StoredLevel, require_document
 from acqstream.formats.container_check import check_documents
+from acqstream.formats.hsds.dataset_chunks import ChunkTable, Rows
 from acqstream.formats.hsds.layout import NOTE_NAME
 from acqstream.formats.hsds.reference_layout import ReferenceLayout, ReferenceNote, parse_reference_note
 from acqstream.storage.files.boundary import requested_links
@@ -34,15 +34,12 @@ from acqstream.storage.stores.data_path import DataPath
 from acqstream.storage.stores.store import Store
 
 STATE_NAME = "acqstream.json"  # of a dataset that acqstream has written
-_MAX_CHUNKS = 64  # of the table, kept until the next refresh
 _SLACK_BYTES = 1024  # of a compressed chunk that cannot be compressed
 _MAX_TABLE_BYTES = 64 * 2**20  # of a chunk of the table; ours take 1 MiB
 _BESIDE = re.compile(r"\.\./(?!\.{1,2}$)[^/\\]+")
 # The begin of a stack file: NDTiff specification, "Header". TIFF's mark, NDTiff's (483729), that of the summary.
 _HEAD = struct.Struct("<4s4xI8xI")
 _STACK_HEAD = (b"II*\0", 483729, 2355492)
-
-Records = NDArray[np.void]
 
 
 class StackStore:
@@ -125,8 +122,8 @@ class ReferenceLevel:
         self.spec = replace(note.spec, dtype=note.spec.dtype.newbyteorder("="))
         self._follows_links = follows_links
         self._store = container.store(follows_links=False)
-        self._lock = threading.Lock()  # for the two that follow
-        self._chunks: OrderedDict[Position, Records | None] = OrderedDict()  # the one used last at the end
+        self.table = ChunkTable(note.steps, self.layout.record, self._read_rows, may_change=False)
+        self._lock = threading.Lock()  # for the stacks
         self._stacks: StackStore | None = None
 
     @property
@@ -142,9 +139,8 @@ class ReferenceLevel:
         spec, note = self.spec, self.layout.note
         # The table has an entry per frame: y and x (and c) of the grid have one chunk.
         outer = position[: len(note.steps)]
-        records = self.records(tuple(at // step for at, step in zip(outer, note.steps, strict=True)))
-        entry = None if records is None else records[tuple(at % n for at, n in zip(outer, note.steps, strict=True))]
-        if entry is None or not entry["size"]:
+        entry = self.table.row(outer)
+        if entry is None:
             return None
         where, size, offset = self.table_where(outer), int(entry["size"]), int(entry["offset"])
         if size != spec.chunk_bytes or offset < 0:
@@ -152,22 +148,6 @@ class ReferenceLevel:
             raise CorruptDataset(text, path=where)
         data = self.stacks.read(self.stack_of(entry, where), offset, spec.chunk_bytes)
         return np.frombuffer(data, note.spec.dtype).reshape(spec.chunk_shape).astype(spec.dtype)
-
-    def records(self, chunk: Position) -> Records | None:
-        """The entries of a chunk of the table, of the shape of its steps; None if no frame of it has come.
-
-        Raises CorruptDataset.
-        """
-        with self._lock:
-            if chunk in self._chunks:
-                self._chunks.move_to_end(chunk)
-                return self._chunks[chunk]
-        found = self._read_records(chunk)  # without the lock: it reads from the store
-        with self._lock:
-            self._chunks[chunk] = found
-            if len(self._chunks) > _MAX_CHUNKS:
-                self._chunks.popitem(last=False)
-        return found
 
     def table_chunks(self) -> Iterator[Position]:
         """The chunks of the table inside the array."""
@@ -186,8 +166,7 @@ class ReferenceLevel:
 
     def table_where(self, outer: Position) -> str:
         """The file with the entry of a frame, for messages."""
-        chunk = tuple(at // step for at, step in zip(outer, self.layout.note.steps, strict=True))
-        return f"{self._store.url}/{self.layout.table_key(chunk)}"
+        return f"{self._store.url}/{self.layout.table_key(self.table.chunk_of(outer))}"
 
     def place(self, position: Position) -> str:
         """See StoredLevel: the file with the entry of a frame."""
@@ -198,12 +177,9 @@ class ReferenceLevel:
         del on_damage
         note = self.layout.note
         picture = (0,) * (len(note.spec.axes) - len(note.steps))
-        for chunk in self.table_chunks():
-            records = self.records(chunk)
-            for inside in np.argwhere(records["size"] != 0).tolist() if records is not None else ():
-                yield (*(n * step + i for n, step, i in zip(chunk, note.steps, inside, strict=True)), *picture)
+        return ((*outer, *picture) for outer in self.table.positions(self.table_chunks()))
 
-    def _read_records(self, chunk: Position) -> Records | None:
+    def _read_rows(self, chunk: Position) -> Rows | None:
         layout = self.layout
         key, record = layout.table_key(chunk), layout.record
         # Zeros end a compressed chunk early, so a file that is longer than plain entries is damage.
@@ -222,8 +198,7 @@ class ReferenceLevel:
         if len(data) != expected:
             text = f"decompresses to {len(data)} bytes or more, expected {expected}"
             raise CorruptDataset(text, path=f"{self._store.url}/{key}")
-        found: Records = np.frombuffer(data, record).reshape(layout.note.steps)
-        return found
+        return np.frombuffer(data, record).reshape(layout.note.steps)
 
 
 def read_reference_note(store: Store) -> ReferenceNote:
@@ -256,12 +231,10 @@ def check_references(container: DataPath, report: CheckReport) -> ChunkCounts:
     for done, chunk in enumerate(chunks):
         report.on_progress("checking the chunk table", done, len(chunks))
         try:
-            records = level.records(chunk)
+            records = level.table.rows(chunk)
         except CorruptDataset as error:
             report.add_error(error)
             continue
-        if records is None:
-            continue  # no frame of it has come
         frames += int(np.count_nonzero(records["size"]))
         _check_entries(level, chunk, records, sizes, report)
     if note.complete:
@@ -272,7 +245,7 @@ def check_references(container: DataPath, report: CheckReport) -> ChunkCounts:
 
 
 def _check_entries(
-    level: ReferenceLevel, chunk: Position, records: Records, sizes: dict[str, int | None], report: CheckReport
+    level: ReferenceLevel, chunk: Position, records: Rows, sizes: dict[str, int | None], report: CheckReport
 ) -> None:
     note = level.layout.note
     where = level.table_where(tuple(n * step for n, step in zip(chunk, note.steps, strict=True)))

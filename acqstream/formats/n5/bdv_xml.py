@@ -14,6 +14,7 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.description.space import Place
 from acqstream.errors import CorruptDataset
 from acqstream.formats.array_members import Numbering
+from acqstream.formats.array_note import printable
 from acqstream.formats.n5.member_folders import COMPONENT, TIME, setup_number
 from acqstream.model.axes import TILE_AXES
 
@@ -98,7 +99,7 @@ def _add_setups(sequence: ElementTree.Element, full: ArraySpec, numbering: Numbe
     for number, at in _setups(full, numbering):
         setup = ElementTree.SubElement(parent, "ViewSetup")
         _add(setup, "id", str(number))
-        _add(setup, "name", _name(full, at) or _printable(image_name))
+        _add(setup, "name", _name(full, at) or printable(image_name))
         _add(setup, "size", " ".join(str(max(1, size)) for size in reversed(full.shape[-3:])))
         voxel = ElementTree.SubElement(setup, "voxelSize")
         own = full.of_image(at)
@@ -156,11 +157,7 @@ def _name(full: ArraySpec, at: Mapping[str, int]) -> str:
     for axis, number in at.items():
         labels = full.labels.get(axis, ())
         parts.append(labels[number] if number < len(labels) else f"{axis} {number}")
-    return _printable(", ".join(parts))
-
-
-def _printable(text: str) -> str:
-    return "".join(sign if sign.isprintable() else "?" for sign in text)  # XML has no control characters
+    return printable(", ".join(parts))
 
 
 def _unit(full: ArraySpec) -> str:

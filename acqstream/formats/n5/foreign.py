@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import CorruptDataset, DatasetError, FileMissing, StorageError, UnknownFormat, UnsupportedFeature
-from acqstream.formats.array_members import number_after
+from acqstream.formats.array_members import is_plain_number, stacked
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
 from acqstream.formats.chunk_reader import ChunkReader, Damage, open_readers
@@ -221,19 +221,18 @@ class N5Level:
         """Spec of the array, from the attributes of its first dataset and what our writer has noted."""
         own, found = self._attributes, self._found
         space = read_space(attributes, above, len(own.dimensions), self._number)
-        leading = found.axes
-        ones = (1,) * len(leading)
-        spec = ArraySpec(
-            axes=(*leading, *space.axes),
-            shape=(*found.shape, *own.shape),
+        part = ArraySpec(
+            axes=space.axes,
+            shape=own.shape,
             dtype=own.dtype,
-            chunk_shape=(*ones, *own.chunk_shape),
-            factors=(*ones, *space.factors),
-            scale=(*map(float, ones), *space.scale),
-            units=(*("" for _ in leading), *space.units),
-            translation=(*(0.0 for _ in leading), *space.translation),
+            chunk_shape=own.chunk_shape,
+            factors=space.factors,
+            scale=space.scale,
+            units=space.units,
+            translation=space.translation,
             attributes=attributes,
         )
+        spec = stacked(part, found.axes, found.shape)
         notes = found.notes
         if notes is None or len(notes.axes) != len(spec.axes):
             return spec
@@ -486,6 +485,5 @@ def _numbers_in(folder: DataPath) -> Iterator[int]:
     except FileMissing:
         return  # not there, or a file where a folder would be: no block
     for name in names:
-        number = number_after("", name)
-        if number is not None and str(number) == name:
-            yield number
+        if is_plain_number(name):
+            yield int(name)

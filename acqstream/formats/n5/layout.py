@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.codecs.sizes import SPARE_BYTES
 from acqstream.errors import ConfigError, DatasetExists
-from acqstream.formats.array_members import Numbering
+from acqstream.formats.array_members import Numbering, is_plain_number
 from acqstream.formats.chunk_layout import BESIDE, ChunkLayout, Encoded, Plan
 from acqstream.formats.compression import N5_COMPRESSION, Compressor
-from acqstream.formats.level_plan import chunk_shape, halved_plane, reduced_levels
+from acqstream.formats.level_plan import check_axes, chunk_shape, halved_plane, reduced_levels
 from acqstream.formats.n5.bdv_xml import make_xml, xml_name
 from acqstream.formats.n5.codec import decode_block, encode_items, make_header
 from acqstream.formats.n5.member_folders import (
@@ -95,7 +95,7 @@ class N5Layout(ChunkLayout):
         names = parts[-count:]
         member = parse_group_folder(self.options.layout, full.axes, full.shape, folders, self.numbering)
         levels = {level_folder(number): number for number in range(len(self.plan.levels))}
-        if member is None or level_name not in levels or not all(map(_is_number, names)):
+        if member is None or level_name not in levels or not all(map(is_plain_number, names)):
             return None
         return levels[level_name], (*member, *map(int, reversed(names)))
 
@@ -250,8 +250,7 @@ def plan(array: ArraySpec, options: N5Options) -> Plan:
 
 def _ordered(array: ArraySpec) -> ArraySpec:
     """The same array with its axes in our order; z added where there is none."""
-    if not {"y", "x"} <= set(array.axes) or len(set(array.axes)) < len(array.axes):
-        raise ConfigError(f"N5 needs an array with axes y and x, each once, not {array.axes}")
+    check_axes("N5", array.axes)
     others = [name for name in array.axes if name not in (*SPATIAL, COMPONENT)]
     names = (*others, *((COMPONENT,) if COMPONENT in array.axes else ()), *SPATIAL)
     return array.ordered(names)
@@ -270,7 +269,3 @@ def _next_factors(options: N5Options, last: ArraySpec) -> tuple[int, ...]:
     halve_z = options.downsample == "xyz" and has_neighbours and last.scale[-3] < 2 * finest
     *leading, z, y, x = halved_plane(last)
     return (*leading, 2 * z if halve_z else z, y, x)
-
-
-def _is_number(name: str) -> bool:
-    return name.isascii() and name.isdecimal() and (name == "0" or name[0] != "0") and len(name) < 20

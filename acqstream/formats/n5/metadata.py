@@ -248,26 +248,6 @@ def _texts(given: object, ndim: int, *, is_reversed: bool = False) -> tuple[str,
     return tuple(given if is_reversed else reversed(given))
 
 
-def level_attributes(spec: ArraySpec, full: ArraySpec) -> dict[str, Any]:
-    """Attributes for n5-viewer, Fiji and neuroglancer on a level of `full`, besides the mandatory ones."""
-    return {
-        "downsamplingFactors": [*reversed(spec.factors)],
-        "pixelResolution": {"unit": full.units[-1], "dimensions": [*reversed(full.scale)]},
-    }
-
-
-def group_attributes(levels: Sequence[ArraySpec]) -> dict[str, Any]:
-    """Attributes for neuroglancer and Paintera on the group of these levels."""
-    full = levels[0]
-    return {
-        "downsamplingFactors": [[*reversed(level.factors)] for level in levels],
-        "resolution": [*reversed(full.scale)],
-        "units": [*reversed(full.units)],
-        "axes": [*reversed(full.axes)],
-        "multiScale": True,
-    }
-
-
 def cosem_transform(spec: ArraySpec) -> dict[str, Any]:
     """The `transform` of a level, slowest axis first."""
     return {
@@ -275,16 +255,6 @@ def cosem_transform(spec: ArraySpec) -> dict[str, Any]:
         "scale": [*spec.scale],
         "translate": [*spec.translation],
         "units": [*spec.units],
-    }
-
-
-def array_attributes(spec: ArraySpec) -> dict[str, Any]:
-    """Attributes that tensorstore reads on a dataset of any rank."""
-    return {
-        "axes": [*reversed(spec.axes)],
-        "resolution": [*reversed(spec.scale)],
-        "units": [*reversed(spec.units)],
-        "downsamplingFactors": [*reversed(spec.factors)],
     }
 
 
@@ -414,41 +384,44 @@ def container_document(
     return to_json(root)
 
 
-def mandatory_attributes(part: ArraySpec, options: N5Options) -> dict[str, Any]:
-    """The four keys of a dataset, and nothing else."""
-    return {
-        "dimensions": [*reversed(part.shape)],
-        "blockSize": [*reversed(part.chunk_shape)],
-        "dataType": dtype_name(part.dtype),
-        "compression": options.compression.to_json(),
-    }
-
-
 def _parts(levels: Sequence[ArraySpec], options: N5Options) -> list[ArraySpec]:
     leading = folder_axes(options.layout, levels[0].axes)
     return [member_part(level, leading) for level in levels]
 
 
 def _group(levels: Sequence[ArraySpec], options: N5Options) -> dict[str, Any]:
+    """Attributes for neuroglancer and Paintera on the group of these levels; for COSEM with layout multiscale."""
     parts = _parts(levels, options)
-    group = group_attributes(parts)
+    full = parts[0]
+    group: dict[str, Any] = {
+        "downsamplingFactors": [[*reversed(part.factors)] for part in parts],
+        "resolution": [*reversed(full.scale)],
+        "units": [*reversed(full.units)],
+        "axes": [*reversed(full.axes)],
+        "multiScale": True,
+    }
     if options.layout == "multiscale":
-        group["multiscales"] = [
-            {
-                "datasets": [
-                    {"path": level_folder(number), "transform": cosem_transform(part)}
-                    for number, part in enumerate(parts)
-                ]
-            }
-        ]
+        datasets = [{"path": level_folder(at), "transform": cosem_transform(part)} for at, part in enumerate(parts)]
+        group["multiscales"] = [{"datasets": datasets}]
     return group
 
 
 def _dataset(part: ArraySpec, full: ArraySpec, options: N5Options) -> dict[str, Any]:
-    attributes = mandatory_attributes(part, options)
-    if options.layout == "array":
-        return attributes | array_attributes(part)
-    attributes |= level_attributes(part, full)
+    """Attributes of a level of `full`."""
+    attributes = {
+        "dimensions": [*reversed(part.shape)],
+        "blockSize": [*reversed(part.chunk_shape)],
+        "dataType": dtype_name(part.dtype),
+        "compression": options.compression.to_json(),
+    }
+    factors = [*reversed(part.factors)]
+    if options.layout == "array":  # tensorstore reads these on a dataset of any rank
+        axes, units = [*reversed(part.axes)], [*reversed(part.units)]
+        space = {"axes": axes, "resolution": [*reversed(part.scale)], "units": units}
+        return {**attributes, **space, "downsamplingFactors": factors}
+    # For n5-viewer, Fiji and neuroglancer.
+    resolution = {"unit": full.units[-1], "dimensions": [*reversed(full.scale)]}
+    attributes |= {"downsamplingFactors": factors, "pixelResolution": resolution}
     if options.layout == "multiscale":
         attributes["transform"] = cosem_transform(part)
     return attributes

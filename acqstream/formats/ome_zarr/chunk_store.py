@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,6 +9,7 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import Position
 from acqstream.errors import CorruptDataset
+from acqstream.formats.chunk_reader import RecentlyUsed
 from acqstream.formats.ome_zarr.codec import MISSING, Extents, IndexCodec, ZarrArray
 from acqstream.storage.stores.store import Store
 
@@ -18,44 +17,21 @@ _ATTEMPTS = 20  # to read a chunk of an object that is being replaced
 MAX_CACHE_BYTES = 32 * 2**20  # of the indices of a level: one may have 64 MiB
 
 
-class IndexCache:
-    """Indices of the shards that were read last; from any thread.
+class IndexCache(RecentlyUsed[str, tuple[Extents, bytes]]):
+    """Indices of the shards that were read last, each with its checksum, by the key of the object.
 
     may_change: the array may still be written. An index counts then while the object has the same checksum of it, which
     is read again for every chunk; indices without one are not kept.
     """
 
     def __init__(self, *, may_change: bool) -> None:
+        super().__init__(MAX_CACHE_BYTES)
         self.may_change = may_change
-        self._lock = threading.Lock()
-        self._bytes = 0
-        self._indices: OrderedDict[str, tuple[Extents, bytes]] = OrderedDict()
 
-    def get(self, key: str) -> tuple[Extents, bytes] | None:
-        """The index of an object, and its checksum."""
-        with self._lock:
-            found = self._indices.get(key)
-            if found is not None:
-                self._indices.move_to_end(key)
-            return found
-
-    def put(self, key: str, extents: Extents, checksum: bytes) -> None:
-        """Keep an index; those that were not used for longest are dropped."""
-        if self.may_change and not checksum:
-            return
-        with self._lock:
-            before = self._indices.pop(key, None)
-            self._bytes += extents.nbytes - (0 if before is None else before[0].nbytes)
-            self._indices[key] = extents, checksum
-            while self._bytes > MAX_CACHE_BYTES:
-                _, (dropped, _) = self._indices.popitem(last=False)
-                self._bytes -= dropped.nbytes
-
-    def drop(self, key: str) -> None:
-        """Forget an index."""
-        with self._lock:
-            dropped = self._indices.pop(key, None)
-            self._bytes -= 0 if dropped is None else dropped[0].nbytes
+    def keep(self, key: str, extents: Extents, checksum: bytes) -> None:
+        """Keep an index."""
+        if checksum or not self.may_change:
+            self.put(key, (extents, checksum), extents.nbytes)
 
 
 class ChunkStore:
@@ -160,7 +136,7 @@ class ChunkStore:
                 if attempt + 1 == _ATTEMPTS or self._store.size(key) == size:
                     raise
             else:
-                self._cache.put(key, extents, content[16 * index.count :])
+                self._cache.keep(key, extents, content[16 * index.count :])
                 return extents
         raise AssertionError("the last attempt returns or raises")
 

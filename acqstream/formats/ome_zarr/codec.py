@@ -22,6 +22,7 @@ from acqstream.arrays.array_spec import Position
 from acqstream.codecs import crc32c
 from acqstream.codecs.sizes import SPARE_BYTES, Data
 from acqstream.errors import CorruptDataset
+from acqstream.formats.array_members import is_plain_number
 from acqstream.formats.compression import Compressor
 
 MISSING = 2**64 - 1
@@ -150,11 +151,6 @@ class ChunkCodecs:
         return np.array(items.reshape(self.shape), self.dtype.newbyteorder("="), order="C")
 
 
-def known_sizes(compressors: Sequence[Compressor]) -> bool:
-    """Return True if the length before each of these compressors is known when it decodes."""
-    return sum(compressor.fixed_growth is None for compressor in compressors) <= 1
-
-
 @dataclass(frozen=True, slots=True)
 class KeyEncoding:
     """The names of chunk objects: `c/0/1`, `c.0.1`, or `0.1` without the prefix."""
@@ -182,7 +178,7 @@ class KeyEncoding:
             del parts[0]
         elif not ndim:
             return () if key == "0" else None
-        if len(parts) != ndim or not all(_is_number(part) for part in parts):
+        if len(parts) != ndim or not all(map(is_plain_number, parts)):
             return None
         return tuple(map(int, parts))
 
@@ -241,7 +237,3 @@ class ZarrArray:
         for number in range(math.prod(counts)):
             local = np.unravel_index(number, counts) if counts else ()
             yield tuple(at * count + int(more) for at, count, more in zip(shard, counts, local, strict=True))
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and (text == "0" or text[0] != "0") and len(text) < 20

@@ -13,7 +13,14 @@ from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import AcqStreamError, CorruptDataset, DatasetError, UnknownFormat
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
-from acqstream.formats.chunk_reader import ChunkReader, Damage, StoredLevel, open_readers, read_document
+from acqstream.formats.chunk_reader import (
+    ChunkReader,
+    Damage,
+    StoredLevel,
+    open_readers,
+    read_document,
+    requested_store,
+)
 from acqstream.formats.container_check import check_levels, open_checked
 from acqstream.formats.level_plan import PLANE
 from acqstream.formats.ome_zarr.chunk_store import ChunkStore, IndexCache
@@ -23,7 +30,6 @@ from acqstream.formats.ome_zarr.image_folders import SAMPLE
 from acqstream.formats.ome_zarr.layout import OmeZarrLayout, has_note, parse_note
 from acqstream.formats.ome_zarr.metadata import LevelEntry, Multiscales, axis_name, dimension_units, parse_multiscales
 from acqstream.formats.ome_zarr.zarr_json import DOCUMENT_NAME, parse_array
-from acqstream.storage.files.boundary import requested_links
 from acqstream.storage.files.small_file import parse_fields
 from acqstream.storage.stores.data_path import DataPath
 from acqstream.storage.stores.store import Store
@@ -94,12 +100,8 @@ def _node_folder(path: DataPath) -> DataPath | None:
     return path if any((path / name).is_object() for name in DOCUMENT_NAMES) else None
 
 
-def _store(folder: DataPath) -> Store:
-    return folder.store(follows_links=requested_links() is True)
-
-
 def _find_levels(path: DataPath) -> Sequence[Callable[[], StoredLevel]]:
-    store = _store(path)
+    store = requested_store(path)
     layout, complete = read_layout(store, str(path))
     levels = range(len(layout.plan.levels))
     return [partial(_container_level, path, store, layout, level, complete=complete) for level in levels]
@@ -131,7 +133,7 @@ def _container_level(path: DataPath, store: Store, layout: OmeZarrLayout, level:
 
 def _find_image_levels(path: DataPath) -> Sequence[Callable[[], StoredLevel]]:
     """The levels of an image, or the one of an array, from its documents."""
-    store = _store(path)
+    store = requested_store(path)
     node = read_node(store)
     if node is None:
         raise DatasetError(f"{path}: no Zarr array or group here")
@@ -268,7 +270,7 @@ def _listed_above(place: DataPath) -> tuple[Multiscales, LevelEntry, Node] | Non
     for folder in place.upwards(_MAX_ABOVE):
         if parts:
             try:
-                node = read_node(folder.store(follows_links=requested_links() is True))
+                node = read_node(requested_store(folder))
                 image = parse_multiscales(node) if node is not None and node.is_image else None
             except AcqStreamError:
                 image = None

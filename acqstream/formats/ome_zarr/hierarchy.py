@@ -14,14 +14,13 @@ from typing import Any, Literal
 
 from acqstream.errors import AcqStreamError, CorruptDataset, DatasetError
 from acqstream.formats.ome_zarr.codec import ZarrArray
-from acqstream.formats.ome_zarr.zarr_json import parse_array, parse_array_v2
+from acqstream.formats.ome_zarr.zarr_json import DOCUMENT_NAME, parse_array, parse_array_v2
 from acqstream.model.fields import Fields
 from acqstream.storage.files.small_file import MAX_FILE_BYTES, parse_fields
 from acqstream.storage.stores.store import Store, check_key
 
-V3_NAME = "zarr.json"
 V2_ARRAY_NAME, V2_GROUP_NAME, V2_ATTRIBUTES_NAME = ".zarray", ".zgroup", ".zattrs"
-DOCUMENT_NAMES = (V3_NAME, V2_ARRAY_NAME, V2_GROUP_NAME, V2_ATTRIBUTES_NAME)
+DOCUMENT_NAMES = (DOCUMENT_NAME, V2_ARRAY_NAME, V2_GROUP_NAME, V2_ATTRIBUTES_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ def read_node(store: Store, path: str = "") -> Node | None:
     Raises CorruptDataset, UnsupportedFeature, StorageError.
     """
     prefix = f"{path}/" if path else ""
-    content, where = _read(store, prefix + V3_NAME)
+    content, where = _read(store, prefix + DOCUMENT_NAME)
     if content is not None:
         return _v3_node(content, where)
     content, where = _read(store, prefix + V2_ARRAY_NAME)

@@ -15,7 +15,7 @@ from functools import cached_property
 from acqstream.arrays.array_spec import Position
 from acqstream.errors import ConfigError
 from acqstream.formats.array_members import member_number, number_after, numbered_member, numbering_of
-from acqstream.formats.level_plan import PLANE
+from acqstream.formats.level_plan import PLANE, check_axes
 from acqstream.model.axes import POSITION, TIME, Z
 
 CHANNEL = "channel"
@@ -37,8 +37,7 @@ def split_axes(axes: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     Colour samples take the place of channels; a channel axis beside them separates images. Raises ConfigError for an
     array without y or x.
     """
-    if not set(PLANE) <= set(axes) or len(set(axes)) < len(axes):
-        raise ConfigError(f"OME-Zarr needs an array with axes y and x, each once, not {tuple(axes)}")
+    check_axes("OME-Zarr", axes)
     channel = SAMPLE if SAMPLE in axes else CHANNEL
     image = tuple(name for name in (TIME, channel, Z, *PLANE) if name in axes)
     return tuple(name for name in axes if name not in image), image

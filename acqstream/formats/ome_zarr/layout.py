@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import ConfigError, CorruptDataset, DatasetExists
-from acqstream.formats.array_members import MAX_MEMBERS, has_too_many, member_part
+from acqstream.formats.array_members import MAX_MEMBERS, has_too_many, member_number, member_part
 from acqstream.formats.array_note import note_of_array, note_of_level, read_array, read_level
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, InPlace, Plan
 from acqstream.formats.ome_zarr import metadata as docs
@@ -133,8 +133,7 @@ class OmeZarrLayout(ChunkLayout):
     def key(self, level: int, position: Position) -> str:
         """See ChunkLayout: the shard, which has many chunks of the engine if it is raw."""
         spec, members = self.plan.levels[level], len(self.plan.member_axes)
-        counts = [size // step for size, step in zip(spec.object_shape, spec.chunk_shape, strict=True)]
-        shard = [at // count for at, count in zip(position, counts, strict=True)]
+        shard = [at // count for at, count in zip(position, _shard_counts(spec), strict=True)]
         return "/".join((*self.folders.parts(position[:members]), str(level), self.keys.key(shard[members:])))
 
     def parse_key(self, key: str) -> tuple[int, Position] | None:
@@ -151,8 +150,8 @@ class OmeZarrLayout(ChunkLayout):
         shard, member = self.keys.parse("/".join(parts[-count:]), ndim), self.folders.member(image)
         if shard is None or member is None:
             return None
-        counts = [size // step for size, step in zip(spec.object_shape, spec.chunk_shape, strict=True)]
-        return int(level), (*member, *(at * count for at, count in zip(shard, counts[members:], strict=True)))
+        counts = _shard_counts(spec)[members:]
+        return int(level), (*member, *(at * count for at, count in zip(shard, counts, strict=True)))
 
     def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
         """See ChunkLayout. Raw chunks in little-endian are not copied."""
@@ -220,24 +219,22 @@ class OmeZarrLayout(ChunkLayout):
 
     def documents(self, *, complete: bool) -> Mapping[str, bytes]:
         """See ChunkLayout."""
-        note = note_to_json(self, complete=complete)
+        own = self._own_attributes(complete=complete)
         if self.folders.wells:
-            return self._plate_documents({KEY: note}, complete=complete)
+            return self._plate_documents(own, complete=complete)
         if self.plan.member_axes:
-            return self.group((), {"bioformats2raw.layout": 3}, **{KEY: note})
-        # Viewers find an image only when it has its first frames.
-        image = None if 0 in self.plan.full.shape else docs.image_metadata(self.plan.levels, self.plan.name)
-        return self.group((), image, **{KEY: note})
+            return self.group((), {"bioformats2raw.layout": 3}, **own)
+        return self.group((), self._image(self.plan.levels, self.plan.name), **own)
 
     def member_documents(self, member: Position) -> Mapping[str, bytes]:
         """See ChunkLayout: row and well in a plate, the arrays of an image, then its group."""
-        folders, members = self.folders.parts(member), len(self.plan.member_axes)
+        folders = self.folders.parts(member)
         levels = [self.image_level(level) for level in self.plan.member_levels(member)]
         found = dict(self.well_documents(member))
         for number in range(len(levels)):
-            found[docs.document_key(*folders, str(number))] = docs.encode(array_document(self.array(number)))
-        if members and 0 not in levels[0].shape:
-            image = docs.image_metadata(levels, image_name(self.plan, member))
+            found.update(self._array_documents((*folders, str(number)), self.array(number)))
+        image = self._image(levels, image_name(self.plan, member))
+        if folders and image is not None:
             found.update(self.group(folders, image))
         return found
 
@@ -272,7 +269,7 @@ class OmeZarrLayout(ChunkLayout):
             f"{docs.SERIES_FOLDER}/{docs.XML_NAME}": docs.ome_xml(
                 [(image_name(self.plan, member), part) for _, member in images]
             ),
-            docs.document_key(docs.SERIES_FOLDER): docs.encode(docs.series([number for number, _ in images])),
+            **self.group((docs.SERIES_FOLDER,), {"series": [str(number) for number, _ in images]}),
         }
 
     def resume_keys(self) -> Sequence[str]:
@@ -331,6 +328,17 @@ class OmeZarrLayout(ChunkLayout):
             index=_index_of(spec) if spec.shard_shape else None,
             dimension_names=tuple(image_axis(axis).name for axis in spec.axes),
         )
+
+    def _own_attributes(self, *, complete: bool) -> Mapping[str, Any]:
+        """Those of the container beside its metadata of OME."""
+        return {KEY: note_to_json(self, complete=complete)}
+
+    def _array_documents(self, folders: Sequence[str], array: ZarrArray) -> Mapping[str, bytes]:
+        return {docs.document_key(*folders): docs.encode(array_document(array))}
+
+    def _image(self, levels: Sequence[ArraySpec], name: str) -> Mapping[str, Any] | None:
+        """The metadata of an image; None without an item: viewers find it only when it has its first frames."""
+        return None if 0 in levels[0].shape else docs.image_metadata(levels, name)
 
     def _array_key(self, level: int) -> str:
         """The document of a level of the first image."""
@@ -421,9 +429,12 @@ def _blocks_with(present: NDArray[np.bool_], position: Position, spec: ArraySpec
     return found.reshape(-1)
 
 
+def _shard_counts(spec: ArraySpec) -> list[int]:
+    """How many chunks of the engine an object has along each axis."""
+    return [size // step for size, step in zip(spec.object_shape, spec.chunk_shape, strict=True)]
+
+
 def _number_in_shard(spec: ArraySpec, position: Position) -> int:
     """The number of a chunk of the engine in its shard."""
-    number = 0
-    for at, size, step in zip(position, spec.shard_shape, spec.chunk_shape, strict=True):
-        number = number * (size // step) + at % (size // step)
-    return number
+    counts = _shard_counts(spec)
+    return member_number([at % count for at, count in zip(position, counts, strict=True)], counts, "rows")

@@ -18,7 +18,7 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.description.channels import channel_color, display_range
 from acqstream.description.image_positions import position_names
 from acqstream.errors import UnsupportedFeature
-from acqstream.formats.array_note import plain_value
+from acqstream.formats.array_note import plain_value, printable
 from acqstream.formats.ome_zarr.hierarchy import Node, node_path
 from acqstream.formats.ome_zarr.image_folders import CHANNEL, SAMPLE, image_axis
 from acqstream.formats.ome_zarr.zarr_json import DOCUMENT_NAME
@@ -90,11 +90,6 @@ def image_metadata(levels: Sequence[ArraySpec], name: str) -> dict[str, Any]:
     return {"multiscales": [multiscale], "omero": {"channels": channels, "rdefs": rdefs}}
 
 
-def series(numbers: Sequence[int]) -> dict[str, Any]:
-    """The document of the group that lists the images."""
-    return group({"series": [str(number) for number in numbers]})
-
-
 def ome_xml(images: Sequence[tuple[str, ArraySpec]]) -> bytes:
     """`METADATA.ome.xml`: names and sizes of the images, each a level with the axes of an image.
 
@@ -103,7 +98,7 @@ def ome_xml(images: Sequence[tuple[str, ArraySpec]]) -> bytes:
     root = ElementTree.Element("OME", xmlns=_OME_XML)
     for number, (name, full) in enumerate(images):
         sizes = dict(zip(full.axes, full.shape, strict=True))
-        image = ElementTree.SubElement(root, "Image", ID=f"Image:{number}", Name=_printable(name))
+        image = ElementTree.SubElement(root, "Image", ID=f"Image:{number}", Name=printable(name))
         pixels = ElementTree.SubElement(
             image,
             "Pixels",
@@ -131,10 +126,6 @@ def _transformations(level: ArraySpec) -> list[dict[str, Any]]:
 def _positive(size: float) -> float:
     """Viewers refuse other scales; a distance that is negative or zero has no meaning there."""
     return abs(size) or 1.0
-
-
-def _printable(text: str) -> str:
-    return "".join(sign if sign.isprintable() else "?" for sign in text)  # XML has no control characters
 
 
 _DISTANCE = re.compile(r"\s*(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|)\s*(.*?)\s*", re.DOTALL)

@@ -32,7 +32,7 @@ from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, Plan
 from acqstream.formats.ome_zarr import metadata as docs
 from acqstream.formats.ome_zarr.codec import ChunkCodecs, KeyEncoding, ZarrArray
-from acqstream.formats.ome_zarr.layout import OmeZarrLayout, image_name, plan_folders
+from acqstream.formats.ome_zarr.layout import OmeZarrLayout, plan_folders
 from acqstream.formats.ome_zarr.plan import OmeZarrOptions
 from acqstream.formats.ome_zarr.zarr_json import array_document
 from acqstream.model.axes import PICTURE_AXES
@@ -49,28 +49,15 @@ class OmeZarrV2Layout(OmeZarrLayout):
     keys: ClassVar[KeyEncoding] = KeyEncoding(has_prefix=False)
     version: ClassVar[str] = VERSION
 
-    def documents(self, *, complete: bool) -> Mapping[str, bytes]:
-        """See ChunkLayout."""
-        if self.folders.wells:  # our note is in 0.5 alone
-            return self._plate_documents({}, complete=complete)
-        if self.plan.member_axes:
-            return self.group((), {"bioformats2raw.layout": 3})
-        return self.group((), self._image(self.plan.levels, self.plan.name))
+    def _own_attributes(self, *, complete: bool) -> Mapping[str, Any]:
+        del complete
+        return {}  # our note is in 0.5 alone
 
-    def member_documents(self, member: Position) -> Mapping[str, bytes]:
-        """See ChunkLayout."""
-        folders = self.folders.parts(member)
-        found = dict(self.well_documents(member))
-        for number in range(len(self.plan.levels)):
-            array = self.array(number)
-            level = (*folders, str(number))
-            found["/".join((*level, ARRAY_NAME))] = docs.encode(array_document_v2(array))
-            names = {"_ARRAY_DIMENSIONS": [*array.dimension_names]}
-            found["/".join((*level, ATTRIBUTES_NAME))] = docs.encode(names)
-        if folders:
-            levels = [self.image_level(level) for level in self.plan.member_levels(member)]
-            found.update(self.group(folders, self._image(levels, image_name(self.plan, member))))
-        return found
+    def _array_documents(self, folders: Sequence[str], array: ZarrArray) -> Mapping[str, bytes]:
+        return {
+            "/".join((*folders, ARRAY_NAME)): docs.encode(array_document_v2(array)),
+            "/".join((*folders, ATTRIBUTES_NAME)): docs.encode({"_ARRAY_DIMENSIONS": [*array.dimension_names]}),
+        }
 
     def group(self, folders: Sequence[str], ome: Mapping[str, Any] | None, **others: Any) -> Mapping[str, bytes]:
         """See OmeZarrLayout: in 0.4 the attributes are in a document of their own."""
@@ -80,20 +67,10 @@ class OmeZarrV2Layout(OmeZarrLayout):
             "/".join((*folders, ATTRIBUTES_NAME)): docs.encode(attributes),
         }
 
-    def listings(self, container_name: str) -> Mapping[str, bytes]:
-        """See ChunkLayout: the series in the words of 0.4, with the names and sizes that 0.5 has, too."""
-        found = super().listings(container_name)
-        if not found:
+    def _image(self, levels: Sequence[ArraySpec], name: str) -> Mapping[str, Any] | None:
+        found = super()._image(levels, name)
+        if found is None:
             return {}
-        numbers = sorted(int(self.folders.parts(member)[0]) for member in self.plan.members())
-        xml = f"{docs.SERIES_FOLDER}/{docs.XML_NAME}"
-        series = {"series": [str(number) for number in numbers]}
-        return {xml: found[xml], **self.group((docs.SERIES_FOLDER,), series)}
-
-    def _image(self, levels: Sequence[ArraySpec], name: str) -> dict[str, Any]:
-        if 0 in levels[0].shape:
-            return {}
-        found = docs.image_metadata(levels, name)
         # In 0.4 each image states the version; in 0.5 its group does.
         return {**found, "multiscales": [{"version": VERSION, **one} for one in found["multiscales"]]}
 
@@ -233,18 +210,9 @@ def _names(full: ArraySpec, axis: str, size: int) -> list[str]:
 
 def _text_document(axis: str, size: int) -> dict[str, Any]:
     """Source: zarr-extensions, data type `string` and codec `vlen-utf8`."""
-    return {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": [size],
-        "data_type": "string",
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [max(1, size)]}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": "",
-        "codecs": [{"name": "vlen-utf8"}],
-        "attributes": {},
-        "dimension_names": [axis],
-    }
+    codecs = ChunkCodecs((max(1, size),), np.dtype(np.uint8))
+    document = array_document(ZarrArray(shape=(size,), codecs=codecs, dimension_names=(axis,)))
+    return {**document, "data_type": "string", "fill_value": "", "codecs": [{"name": "vlen-utf8"}]}
 
 
 def _texts(names: Sequence[str]) -> bytes:

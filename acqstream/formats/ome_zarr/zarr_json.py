@@ -17,7 +17,7 @@ import numpy as np
 
 from acqstream.errors import UnsupportedFeature
 from acqstream.formats.compression import ZARR_CODECS, ZARR_COMPRESSION, ZARR_V2_CODECS, Compressor
-from acqstream.formats.ome_zarr.codec import ChunkCodecs, IndexCodec, KeyEncoding, ZarrArray, known_sizes
+from acqstream.formats.ome_zarr.codec import ChunkCodecs, IndexCodec, KeyEncoding, ZarrArray
 from acqstream.model.fields import Fields
 from acqstream.storage.files.small_file import parse_fields
 
@@ -189,6 +189,11 @@ def _shape(fields: Fields) -> tuple[int, ...]:
     return shape
 
 
+def _check_chunk(shape: tuple[int, ...], dtype: np.dtype[np.generic], where: str) -> None:
+    if math.prod(shape) * dtype.itemsize > MAX_CHUNK_BYTES:
+        raise UnsupportedFeature(f"{where}: chunks of {shape} of {dtype}, at most {MAX_CHUNK_BYTES} bytes can be read")
+
+
 def _dimension_names(fields: Fields, ndim: int) -> tuple[str, ...]:
     names = fields.items("dimension_names", ndim)
     if not all(name is None or isinstance(name, str) for name in names):
@@ -264,8 +269,7 @@ def _chain(
     named: Sequence[tuple[str, Fields]], shape: tuple[int, ...], dtype: np.dtype[np.generic], where: str
 ) -> ChunkCodecs:
     """The codecs of a chunk without shards: any `transpose`, then `bytes`, then compressors."""
-    if math.prod(shape) * dtype.itemsize > MAX_CHUNK_BYTES:
-        raise UnsupportedFeature(f"{where}: chunks of {shape} of {dtype}, at most {MAX_CHUNK_BYTES} bytes can be read")
+    _check_chunk(shape, dtype, where)
     order: tuple[int, ...] = ()
     rest = list(named)
     while rest and rest[0][0] == "transpose":
@@ -275,10 +279,9 @@ def _chain(
         found = rest[0][0] if rest else "none"
         raise UnsupportedFeature(f"{where}: array-to-bytes codec {found!r:.60}, expected bytes or sharding_indexed")
     stored = dtype.newbyteorder(_byte_order(rest.pop(0)[1], dtype.itemsize))
-    compressors: list[Compressor] = []
-    for name, configuration in rest:
-        compressors.append(read_compressor(name, _plain(configuration.values), where))
-    if not known_sizes(compressors):
+    compressors = [read_compressor(name, _plain(configuration.values), where) for name, configuration in rest]
+    # The length before a compressor is known only if no other one changed it.
+    if sum(one.fixed_growth is None for one in compressors) > 1:
         names = ", ".join(one.name for one in compressors)
         raise UnsupportedFeature(f"{where}: codecs {names}: a compressor after another one")
     is_plain = order == tuple(range(len(shape)))
@@ -315,9 +318,7 @@ def parse_array_v2(content: bytes, where: str) -> ZarrArray:
     shape = _shape(fields)
     dtype = _v2_dtype(fields, where)
     chunk_shape = fields.integers("chunks", len(shape), minimum=1)
-    if math.prod(chunk_shape) * dtype.itemsize > MAX_CHUNK_BYTES:
-        text = f"chunks of {chunk_shape} of {dtype}, at most {MAX_CHUNK_BYTES} bytes can be read"
-        raise UnsupportedFeature(f"{where}: {text}")
+    _check_chunk(chunk_shape, dtype, where)
     if fields.values.get("filters"):
         raise UnsupportedFeature(f"{where}: filters")
     compressor = _v2_compressor(fields, where)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.codecs.sizes import SPARE_BYTES
 from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat, UnsupportedFeature
+from acqstream.formats.array_members import stacked
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
 from acqstream.formats.chunk_reader import (
@@ -23,13 +24,16 @@ from acqstream.formats.chunk_reader import (
     open_layout,
     open_readers,
     read_document,
+    read_mark,
     read_object,
+    requested_store,
     require_document,
 )
-from acqstream.formats.container_check import check_documents, check_layout, check_levels, open_checked
+from acqstream.formats.container_check import check_layout, check_levels, open_checked
 from acqstream.formats.precomputed.codec import decode_chunk, max_chunk_bytes
 from acqstream.formats.precomputed.layout import PrecomputedLayout, chunk_name, parse_chunk_name
 from acqstream.formats.precomputed.metadata import (
+    COMPONENT,
     INFO_NAME,
     MAX_INFO_BYTES,
     NOTE_NAME,
@@ -38,7 +42,6 @@ from acqstream.formats.precomputed.metadata import (
     is_info,
     is_note,
     parse_info,
-    parse_note,
 )
 from acqstream.formats.precomputed.shard_layout import noted_layout
 from acqstream.formats.precomputed.sharding import (
@@ -55,7 +58,6 @@ from acqstream.storage.files.boundary import leads_out, requested_links
 from acqstream.storage.stores.data_path import DataPath
 from acqstream.storage.stores.store import Store
 
-_MARK_BYTES = 2**20  # of a document that tell what it is
 _MAX_DEPTH = 20  # of a member in its container, folders
 _NM_PER_UM = 1000.0
 _GZIP, _BROTLI = ".gz", ".br"
@@ -67,7 +69,7 @@ def detect(path: DataPath) -> bool:
     if path.name not in (INFO_NAME, NOTE_NAME) and not path.is_folder():
         return False
     folder = path.folder()
-    return is_container(folder) or _has(folder, INFO_NAME, is_info)
+    return is_container(folder) or is_info(read_mark(folder, INFO_NAME))
 
 
 def folder_of(path: DataPath) -> DataPath:
@@ -81,20 +83,19 @@ def open_array(path: DataPath) -> Sequence[ChunkReader]:
     folder = path.folder()
     if is_container(folder):
         return open_layout(folder, read_layout)
-    if not _has(folder, INFO_NAME, is_info):
+    if not is_info(read_mark(folder, INFO_NAME)):
         raise UnknownFormat(f"{path}: no precomputed volume here")
     return open_volume(folder)
 
 
 def is_container(folder: DataPath) -> bool:
     """Return True for the top folder of a container of ours."""
-    return _has(folder, NOTE_NAME, is_note)
+    return is_note(read_mark(folder, NOTE_NAME))
 
 
 def read_layout(store: Store) -> tuple[PrecomputedLayout, bool]:
     """The layout of a container of ours, and whether it is complete. Raises DatasetError, CorruptDataset."""
-    note = parse_note(require_document(store, NOTE_NAME), f"{store.url}/{NOTE_NAME}")
-    return noted_layout(note), note.complete
+    return noted_layout(require_document(store, NOTE_NAME), f"{store.url}/{NOTE_NAME}")
 
 
 def open_volume(folder: DataPath) -> Sequence[ChunkReader]:
@@ -103,7 +104,7 @@ def open_volume(folder: DataPath) -> Sequence[ChunkReader]:
 
 
 def _find_scales(folder: DataPath) -> Sequence[Callable[[], StoredLevel]]:
-    store = folder.store(follows_links=requested_links() is True)
+    store = requested_store(folder)
     info = read_info(store)
     return [partial(VolumeLevel, folder, store, info, level) for level in range(len(info.scales))]
 
@@ -112,15 +113,10 @@ def check(container: DataPath, report: CheckReport) -> ChunkCounts:
     """Check a container of ours, or a volume of any writer; what is wrong goes to `report`. Raises StorageError."""
     if not is_container(container):
         return check_volume(container, report)
-    counts = check_layout(container, read_layout, report)
-    if not counts.arrays:
-        return counts  # the note is damaged
-    store = container.store(follows_links=requested_links() is True)
-    layout, complete = read_layout(store)
-    for member in layout.plan.members() if complete else ():
-        other = f"does not describe the array of {NOTE_NAME}"
-        check_documents(store, layout.member_documents(member), report, "is missing", other)
-    return counts
+    texts = "is missing", f"does not describe the array of {NOTE_NAME}"
+    return check_layout(
+        container, read_layout, report, lambda one: map(one.member_documents, one.plan.members()), texts
+    )
 
 
 def check_volume(volume: DataPath, report: CheckReport) -> ChunkCounts:
@@ -146,6 +142,7 @@ class VolumeLevel:
 
     def read(self, position: Position) -> NDArray[np.generic] | None:
         """See StoredLevel."""
+        # Files have x first, arrays the slowest axis.
         z, y, x = position[-3:]
         info, scale = self._info, self._scale
         shape = tuple(part.stop - part.start for part in self.spec.region(position))
@@ -172,6 +169,7 @@ def _open_chunks(volume: DataPath, store: Store, scale: Scale) -> ScaleChunks:
     """The stored chunks of a scale. Raises CorruptDataset, UnsupportedFeature."""
     where = f"{volume}/{INFO_NAME}"
     folder = _folder(scale.key, where)
+    # The key of a stranger's scale may lead anywhere.
     if folder is None:
         if requested_links() is not True:
             claim = f"a scale lies at {scale.key!r:.200}, outside of this folder"
@@ -196,24 +194,27 @@ def read_info(store: Store) -> VolumeInfo:
 def scale_spec(info: VolumeInfo, level: int) -> ArraySpec:
     """The array of a scale. Voxel v of it reaches from v to v + 1 times its resolution."""
     full, scale = info.scales[0], info.scales[level]
-    leading = (info.channels,) if info.channels > 1 else ()
-    ones, empty = (1,) * len(leading), ("",) * len(leading)
     sizes = [size / _NM_PER_UM for size in scale.resolution]
     # Distances count from the centre of voxel 0 of the finest scale, as in other formats.
     places = zip(scale.offset, scale.resolution, full.resolution, strict=True)
     centres = [(at * here + (here - there) / 2) / _NM_PER_UM for at, here, there in places]
     ratios = [here / there for here, there in zip(scale.resolution, full.resolution, strict=True)]
-    return ArraySpec(
-        axes=("c", "z", "y", "x")[1 - len(leading) :],
-        shape=(*leading, *reversed(scale.size)),
+    channel = ArraySpec(
+        axes=("z", "y", "x"),
+        shape=scale.size[::-1],
         dtype=info.dtype,
-        chunk_shape=(*leading, *reversed(scale.chunk)),
-        factors=(*ones, *(max(1, round(min(ratio, 2.0**30))) for ratio in reversed(ratios))),
-        scale=(*map(float, ones), *reversed(sizes)),
-        units=(*empty, "um", "um", "um"),
-        translation=(*(0.0 for _ in ones), *reversed(centres)),
+        chunk_shape=scale.chunk[::-1],
+        factors=tuple(max(1, round(min(ratio, 2.0**30))) for ratio in reversed(ratios)),
+        scale=tuple(reversed(sizes)),
+        units=("um", "um", "um"),
+        translation=tuple(reversed(centres)),
         attributes={"type": info.kind, "key": scale.key, "encoding": scale.encoding},
     )
+    if info.channels == 1:
+        return channel
+    # A chunk has all channels.
+    found = stacked(channel, (COMPONENT,), (info.channels,))
+    return replace(found, chunk_shape=(info.channels, *channel.chunk_shape))
 
 
 def _folder(key: str, where: str) -> str | None:
@@ -229,15 +230,6 @@ def _folder(key: str, where: str) -> str | None:
     if "\\" in key:
         raise CorruptDataset(f"a scale has the key {key!r:.200}, which is not a relative path", path=where)
     return "".join(f"{part}/" for part in parts)
-
-
-def _has(folder: DataPath, name: str, is_kind: Callable[[bytes], bool]) -> bool:
-    # Through a store: servers have no file names by which `info` could be told from a folder.
-    try:
-        content = folder.store(follows_links=True).get(name, 0, _MARK_BYTES)
-    except CorruptDataset:
-        return False  # a folder or a pipe of that name
-    return content is not None and is_kind(content)
 
 
 class Content(NamedTuple):

@@ -7,6 +7,8 @@ and no chunk is cut without one. So the name of a chunk never changes. Otherwise
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
@@ -21,9 +23,11 @@ from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.codecs.images import JPEG_CHANNELS, MAX_JPEG_SIDE, PNG_CHANNELS, load_pillow
 from acqstream.codecs.sizes import SPARE_BYTES
 from acqstream.errors import ConfigError, DatasetExists, UnsupportedFeature
-from acqstream.formats.array_members import has_too_many
+from acqstream.formats.array_members import MAX_MEMBERS, has_too_many
+from acqstream.formats.array_note import note_of_array, note_of_level, plain_value, read_array, read_level
+from acqstream.formats.array_options import MAX_LEVELS
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, Plan
-from acqstream.formats.level_plan import chunk_shape, reduced_levels
+from acqstream.formats.level_plan import check_axes, chunk_shape, reduced_levels
 from acqstream.formats.precomputed.codec import (
     JPEG_DTYPES,
     LABEL_DTYPES,
@@ -36,27 +40,29 @@ from acqstream.formats.precomputed.codec import (
 from acqstream.formats.precomputed.metadata import (
     COMPONENT,
     DEFAULT_QUALITY,
+    DTYPES,
+    ENCODINGS,
     INFO_NAME,
     MAX_CHUNK_BYTES,
+    NOTE_FORMAT,
     NOTE_NAME,
     WRITTEN_DTYPES,
-    ContainerNote,
     Encoding,
     PrecomputedOptions,
     Scale,
     VolumeInfo,
     encode_info,
-    encode_note,
     is_note,
     is_single,
     member_count,
     member_folder,
     parse_member_folder,
-    parse_note,
     stored_axes,
 )
-from acqstream.formats.precomputed.shard_slots import ShardSlots
-from acqstream.formats.precomputed.sharding import Three
+from acqstream.formats.precomputed.shard_slots import MAX_SLOTS, MAX_Z_BITS, ShardSlots
+from acqstream.formats.precomputed.sharding import Three, encode_sharding, parse_sharding
+from acqstream.model.fields import Fields
+from acqstream.storage.files.small_file import parse_fields
 
 _RANGE = r"(-?[0-9]{1,20})-(-?[0-9]{1,20})"
 _NAME = re.compile(f"{_RANGE}_{_RANGE}_{_RANGE}")
@@ -167,7 +173,11 @@ _VOXEL_MEMORY = 160  # bytes that encoding a voxel as compressed segmentation ta
 
 @dataclass(frozen=True)
 class PrecomputedLayout(ChunkLayout):
-    """`create_layout` makes that of a new container. encoding, depth, is_single and shards are as in ContainerNote."""
+    """`create_layout` makes that of a new container, `parse_note` that of an existing one.
+
+    depth: the size along z, or time in its place, at which the last chunks are cut; 0: none is cut. is_single: the
+    container is one volume. shards: those of each level; empty: a file for each chunk.
+    """
 
     encoding: Encoding
     depth: int
@@ -271,24 +281,23 @@ class PrecomputedLayout(ChunkLayout):
 
     def documents(self, *, complete: bool) -> Mapping[str, bytes]:
         """See ChunkLayout."""
-        note = ContainerNote(self.plan.levels, self.encoding, self.depth, self.is_single, complete, self.shards)
-        return {NOTE_NAME: encode_note(note)}
+        return {NOTE_NAME: encode_note(self, complete=complete)}
 
     def resume(self, documents: Mapping[str, bytes], where: str) -> tuple[Self, bool]:
         """See ChunkLayout."""
         content = documents[NOTE_NAME]
         if not is_note(content):
             raise DatasetExists(f"{where} exists and is not a container of precomputed volumes of acqstream")
-        found = parse_note(content, f"{where}/{NOTE_NAME}")
-        ours, theirs = (_kind(one, self._leading) for one in (self.plan.levels, found.levels))
+        found, complete = parse_note(content, f"{where}/{NOTE_NAME}")
+        ours, theirs = (_kind(one.plan.levels, self._leading) for one in (self, found))
         if (ours, self.encoding, self.shards) != (theirs, found.encoding, found.shards):
             text = f"{found.encoding} chunks of {theirs} {_told(found.shards)}"
             expected = f"{self.encoding} chunks of {ours} {_told(self.shards)}"
             raise DatasetExists(f"{where} exists with {text}; expected {expected}")
-        plan = self.plan.resumed(found.levels, complete=found.complete)
+        plan = self.plan.resumed(found.plan.levels, complete=complete)
         resumed = replace(self, plan=plan, depth=found.depth, is_single=found.is_single)
         resumed.check_growth(plan.full.shape)
-        return resumed, found.complete
+        return resumed, complete
 
     @property
     def _leading(self) -> int:
@@ -321,14 +330,90 @@ class PrecomputedLayout(ChunkLayout):
         return math.prod(spec.chunk_shape[:-3]), depth, height, width
 
 
+_VERSION, _SHARDED_VERSION = 1, 2
+_MAX_AXES = 32
+_MAX_EXTENT = 2**62
+
+
+def encode_note(layout: PrecomputedLayout, *, complete: bool) -> bytes:
+    """The content of the file. complete: nothing more will come."""
+    first = layout.plan.full
+    value = {
+        "format": NOTE_FORMAT,
+        "version": _SHARDED_VERSION if layout.shards else _VERSION,
+        "complete": complete,
+        "dtype": first.dtype.name,
+        **note_of_array(first),
+        "encoding": layout.encoding,
+        "depth": layout.depth,
+        "single": layout.is_single,
+        "levels": [
+            {
+                **note_of_level(level),
+                "chunks": [*level.chunk_shape],
+                **({"sharding": encode_sharding(shards.sharding), "max_cells_z": shards.cells[2]} if shards else {}),
+            }
+            for level, shards in itertools.zip_longest(layout.plan.levels, layout.shards)
+        ],
+    }
+    return json.dumps(value, indent=1, ensure_ascii=False, default=plain_value).encode()
+
+
+def parse_note(content: bytes, path: str) -> tuple[PrecomputedLayout, bool]:
+    """The layout that the note in the file `path` describes, and whether it is complete. `noted_layout` reads shards.
+
+    Raises CorruptDataset with the field and what was expected.
+    """
+    fields = parse_fields(content, path, max_integer=_MAX_EXTENT)
+    version = fields.integer("version")
+    if fields.text("format") != NOTE_FORMAT or version not in (_VERSION, _SHARDED_VERSION):
+        raise fields.wrong("version", f"{_VERSION} or {_SHARDED_VERSION}, and format {NOTE_FORMAT}")
+    axes = fields.texts("axes")
+    if not 3 <= len(axes) <= _MAX_AXES or len(set(axes)) < len(axes) or stored_axes(axes) != axes:
+        raise fields.wrong("axes", "those of a container: members, maybe c, z or time, y, x")
+    dtype = DTYPES[fields.choice("dtype", WRITTEN_DTYPES)]
+    common = read_array(fields, axes, dtype)
+    levels = tuple(_noted_level(level, common) for level in fields.children("levels"))
+    if not 1 <= len(levels) <= MAX_LEVELS:
+        raise fields.wrong("levels", f"1 to {MAX_LEVELS} levels")
+    described = zip(fields.children("levels"), levels, strict=True) if version == _SHARDED_VERSION else ()
+    layout = PrecomputedLayout(
+        Plan(levels=levels, member_axes=axes[: member_count(axes)]),
+        fields.choice("encoding", ENCODINGS),
+        fields.integer("depth"),
+        fields.flag("single"),
+        tuple(_noted_shards(level, spec, path) for level, spec in described),
+    )
+    return layout, fields.flag("complete")
+
+
+def _noted_shards(level: Fields, spec: ArraySpec, path: str) -> ShardSlots:
+    sharding = parse_sharding(level.child("sharding"), path)
+    y, x = (-(-size // step) for size, step in zip(spec.shape[-2:], spec.chunk_shape[-2:], strict=True))
+    shards = ShardSlots(sharding, (x, y, level.integer("max_cells_z", minimum=1, maximum=2**MAX_Z_BITS)))
+    if not shards.is_bounded:
+        raise level.wrong("sharding", f"shards of at most {MAX_SLOTS} chunks")
+    return shards
+
+
+def _noted_level(level: Fields, common: ArraySpec) -> ArraySpec:
+    count, leading = len(common.axes), member_count(common.axes)
+    shape, chunks = level.integers("shape", count), level.integers("chunks", count, minimum=1)
+    if has_too_many(shape[:leading]) or math.prod(shape) >= 2**63:
+        raise level.wrong("shape", f"at most {MAX_MEMBERS} volumes and fewer than 2^63 items")
+    has_all = common.axes[leading] != COMPONENT or chunks[leading] == max(1, shape[leading])
+    if not (set(chunks[:leading]) <= {1} and has_all and math.prod(chunks) * common.dtype.itemsize <= MAX_CHUNK_BYTES):
+        raise level.wrong("chunks", f"chunks of one volume with all of c, at most {MAX_CHUNK_BYTES} bytes")
+    return replace(read_level(level, common), chunk_shape=chunks)
+
+
 def plan(array: ArraySpec, options: PrecomputedOptions) -> Plan:
     """Cut an array into chunks; its axes come in the order of `stored_axes`. A size of 0 is not known yet.
 
     Lower levels are halved along y and x. Raises ConfigError for an array without y or x, a dtype that readers refuse,
     and an encoding that does not fit the array.
     """
-    if not {"y", "x"} <= set(array.axes) or len(set(array.axes)) < len(array.axes):
-        raise ConfigError(f"precomputed needs an array with axes y and x, each once, not {array.axes}")
+    check_axes("precomputed", array.axes)
     full = array.ordered(stored_axes(array.axes))
     if has_too_many(full.shape[: member_count(full.axes)]):
         raise ConfigError(f"precomputed: {full.axes} of {full.shape} are more than a million volumes")

@@ -19,15 +19,8 @@ from acqstream.codecs import gzip
 from acqstream.codecs.sizes import SPARE_BYTES
 from acqstream.errors import ConfigError
 from acqstream.formats.chunk_layout import Encoded, Plan
-from acqstream.formats.precomputed.layout import PrecomputedLayout, scale_folder, volume_info
-from acqstream.formats.precomputed.metadata import (
-    ContainerNote,
-    PrecomputedOptions,
-    ShardOptions,
-    encode_info,
-    is_single,
-    member_count,
-)
+from acqstream.formats.precomputed.layout import PrecomputedLayout, parse_note, scale_folder, volume_info
+from acqstream.formats.precomputed.metadata import PrecomputedOptions, ShardOptions, encode_info, is_single
 from acqstream.formats.precomputed.shard_slots import MAX_SLOTS, MAX_Z_BITS, ShardSlots, free_z_bits
 from acqstream.formats.precomputed.sharding import Sharding, id_bits, unpacked
 from acqstream.storage.stores.shard_index import ShardIndex
@@ -195,9 +188,12 @@ def create_layout(plan: Plan, options: PrecomputedOptions) -> PrecomputedLayout:
     return ShardedPrecomputedLayout(*common, choose_shards(plan, options.shards), options.jpeg_quality)
 
 
-def noted_layout(note: ContainerNote) -> PrecomputedLayout:
-    """The layout of an existing container."""
-    axes = note.levels[0].axes
-    plan = Plan(levels=note.levels, member_axes=axes[: member_count(axes)])
-    kind = ShardedPrecomputedLayout if note.shards else PrecomputedLayout
-    return kind(plan, note.encoding, note.depth, note.is_single, note.shards)
+def noted_layout(content: bytes, path: str) -> tuple[PrecomputedLayout, bool]:
+    """The layout of an existing container by its note in the file `path`, and whether it is complete.
+
+    Raises CorruptDataset.
+    """
+    found, complete = parse_note(content, path)
+    if found.shards:
+        found = ShardedPrecomputedLayout(found.plan, found.encoding, found.depth, found.is_single, found.shards)
+    return found, complete

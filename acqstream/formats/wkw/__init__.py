@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.wkw.foreign import check, container_of, is_wkw, open_array
-from acqstream.formats.wkw.layout import WkwOptions, create_layout, parse_options, plan
+from acqstream.formats.wkw.layout import create_layout, plan
+from acqstream.formats.wkw.metadata import WkwOptions, parse_options
 
 FORMAT: ChunkFormat[WkwOptions] = ChunkFormat(
     name="wkw",

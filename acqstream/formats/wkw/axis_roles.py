@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import Position
 from acqstream.errors import ConfigError
 from acqstream.formats.array_members import has_too_many
+from acqstream.formats.level_plan import check_axes
 
 CHANNEL = "channel"
 COMPONENT = "c"
@@ -54,6 +55,11 @@ class AxisRoles:
     def has_components(self) -> bool:
         return self.axes[-1] == COMPONENT
 
+    @property
+    def dataset_axes(self) -> tuple[str, ...]:
+        """The names of `folders`."""
+        return tuple(self.axes[axis] for axis in self.folders)
+
     def place(self, position: Sequence[int]) -> Place:
         """Of a position in the array, or of a chunk in its grid."""
         layer = 0 if self.layer is None else position[self.layer]
@@ -88,12 +94,12 @@ class AxisRoles:
 
     def folder(self, dataset: tuple[int, ...]) -> str:
         """Name of a dataset's folder in the container; "" where there is but one, the container itself."""
-        names = (self.axes[axis] for axis in self.folders)
-        return "_".join(f"{plain_name(name)}{item:04d}" for name, item in zip(names, dataset, strict=True))
+        pairs = zip(self.dataset_axes, dataset, strict=True)
+        return "_".join(f"{plain_name(name)}{item:04d}" for name, item in pairs)
 
     def parse_folder(self, name: str) -> tuple[int, ...] | None:
         """The inverse of `folder`; None for any other name."""
-        parts = [f"{re.escape(plain_name(self.axes[axis]))}([0-9]{{4,9}})" for axis in self.folders]
+        parts = [f"{re.escape(plain_name(axis))}([0-9]{{4,9}})" for axis in self.dataset_axes]
         found = re.fullmatch("_".join(parts), name)
         dataset = None if found is None else tuple(map(int, found.groups()))
         return dataset if dataset is not None and self.folder(dataset) == name else None
@@ -118,8 +124,7 @@ def axis_roles(axes: tuple[str, ...]) -> AxisRoles:
 
 def wkw_axes(axes: Sequence[str]) -> tuple[str, ...]:
     """These axes in WKW's order; a z is added where nothing can be the depth. Raises ConfigError without y or x."""
-    if not {"y", "x"} <= set(axes) or len(set(axes)) < len(axes):
-        raise ConfigError(f"WKW needs an array with axes y and x, each once, not {tuple(axes)}")
+    check_axes("WKW", axes)
     depth = next((name for name in _DEPTHS if name in axes), "z")
     frame = (depth, "y", "x", COMPONENT)
     components = (COMPONENT,) if COMPONENT in axes else ()

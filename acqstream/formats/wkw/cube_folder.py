@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import itertools
 import re
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, FileMissing
+from acqstream.formats.chunk_reader import RecentlyUsed
 from acqstream.formats.wkw.codec import BlockOrder, block_order, decompress, scatter_blocks
 from acqstream.formats.wkw.header import (
     ENTRY_BYTES,
@@ -103,16 +103,14 @@ class CubeFolders:
     """The folders of cubes that were read, kept while the metadata are read again; from any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: dict[DataPath, CubeFolder] = {}
+        self._kept = RecentlyUsed[DataPath, CubeFolder](_MOST_FOLDERS)
 
     def __reduce__(self) -> tuple[object, ...]:
         return CubeFolders, ()
 
     def kept(self, path: DataPath) -> CubeFolder | None:
         """A folder that was read before."""
-        with self._lock:
-            return self._kept.get(path)
+        return self._kept.get(path)
 
     def get(self, path: DataPath, expected: Header) -> CubeFolder:
         """A folder whose header is of the expected kind. Raises CorruptDataset."""
@@ -122,10 +120,7 @@ class CubeFolders:
             if replace(folder.header, data_offset=0) != replace(expected, data_offset=0):
                 text = f"tells of {folder.header}, the rest of the array is of {expected}"
                 raise CorruptDataset(text, path=str(path / HEADER_NAME))
-            with self._lock:
-                if len(self._kept) >= _MOST_FOLDERS:
-                    self._kept.clear()
-                self._kept[path] = folder
+            self._kept.put(path, folder, 1)
         return folder
 
 

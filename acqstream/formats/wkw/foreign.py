@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat, UnsupportedFeature
+from acqstream.formats.array_members import stacked
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
 from acqstream.formats.chunk_reader import ChunkReader, Damage, StoredLevel, open_readers
@@ -28,19 +29,15 @@ from acqstream.formats.container_check import check_chunk, open_checked
 from acqstream.formats.wkw.axis_roles import CHANNEL, COMPONENT, Place, axis_roles
 from acqstream.formats.wkw.cube_folder import CubeFolder, CubeFolders, cube_problems, find_cubes, piece_shape_of
 from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header
-from acqstream.formats.wkw.layout import Cube, cube_path
+from acqstream.formats.wkw.layout import ARRAY_NAME, Cube, WkwLayout, cube_path, parse_note
 from acqstream.formats.wkw.metadata import (
-    ARRAY_NAME,
     FULL,
     PROPERTIES_NAME,
     DatasourceProperties,
     LayerMagnification,
     LayerProperties,
     Magnification,
-    StoredArray,
-    cube_folder,
     folder_names,
-    parse_array,
     parse_magnification,
     parse_properties,
     unit_symbol,
@@ -244,8 +241,8 @@ def find_levels(path: DataPath, layer: str | None = None) -> list[FoundLevel]:
     folder = _meant(path)
     if (folder / ARRAY_NAME).is_object():
         file = folder / ARRAY_NAME
-        array = parse_array(file.content(), str(file))
-        return [_stored_level(folder, array, level) for level in range(len(array.levels))]
+        layout, complete = parse_note(file.content(), str(file))
+        return [_noted_level(folder, layout, level, complete=complete) for level in range(len(layout.plan.levels))]
     if (folder / PROPERTIES_NAME).is_object():
         return _dataset_levels(folder, layer)
     if (folder / HEADER_NAME).is_object():
@@ -262,13 +259,13 @@ def _meant(path: DataPath) -> DataPath:
     return path.parent if above is None else above
 
 
-def _stored_level(container: DataPath, array: StoredArray, level: int) -> FoundLevel:
+def _noted_level(container: DataPath, layout: WkwLayout, level: int, *, complete: bool) -> FoundLevel:
     """A level of an array that was written here."""
     return FoundLevel(
-        array.levels[level],
-        array.header,
-        lambda dataset, layer: container / "/".join(cube_folder(array, level, dataset, layer)),
-        array.complete,
+        layout.plan.levels[level],
+        layout.header,
+        lambda dataset, layer: container / "/".join(layout.cube_folder(level, dataset, layer)),
+        complete,
     )
 
 
@@ -306,7 +303,8 @@ def _stacked_level(
     ]
     spec = _spec(layers[0].end, mag, header, properties)
     if len(layers) > 1:
-        spec = _with_channels(spec, [layer.name for layer in layers])
+        names = tuple(layer.name for layer in layers)
+        spec = replace(stacked(spec, (CHANNEL,), (len(names),)), labels={CHANNEL: names})
     else:
         spec = replace(spec, attributes={"layer": layers[0].name})
     return FoundLevel(spec, header, lambda _dataset, layer: paths[layer])
@@ -347,19 +345,6 @@ def _spec(
         scale=(*(size * factor for size, factor in per_axis), *(1.0 for _ in components)),
         units=(*(unit for _ in factors), *("" for _ in components)),
         translation=(*((factor - 1) / 2 * size for size, factor in per_axis), *(0.0 for _ in components)),
-    )
-
-
-def _with_channels(spec: ArraySpec, names: Sequence[str]) -> ArraySpec:
-    return replace(
-        spec,
-        axes=(CHANNEL, *spec.axes),
-        shape=(len(names), *spec.shape),
-        factors=(1, *spec.factors),
-        scale=(1.0, *spec.scale),
-        units=("", *spec.units),
-        translation=(0.0, *spec.translation),
-        labels={CHANNEL: tuple(names)},
     )
 
 

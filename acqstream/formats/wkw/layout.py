@@ -4,25 +4,39 @@ A raw chunk is a box of blocks of a cube, written in place; a compressed one is 
 a folder for each dataset of webKNOSSOS, in it one for each layer, in it one for each magnification, in it
 `z<k>/y<j>/x<i>.wkw` and `header.wkw` for all of them. Cube (k, j, i) covers x from i times the side of a cube on, and
 so on; a cube that holds nothing need not exist. Source of paths: webknossos-wrap, format description version 1.
+
+`acqstream-array.json` is our note at the top of the container: axes, the shape and place of each level, names of
+channels, and whether more is to come. Everything inside the shapes is stored. Other software ignores the file.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import ClassVar, Literal, Self, get_args
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import ConfigError, DatasetExists
-from acqstream.formats.array_options import OptionReader
+from acqstream.formats.array_note import note_of_array, note_of_level, plain_value, read_array, read_level
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, InPlace, Plan
 from acqstream.formats.level_plan import reduced_levels
-from acqstream.formats.wkw.axis_roles import CHANNEL, AxisRoles, Place, axis_roles, layer_names, wkw_axes
+from acqstream.formats.wkw.axis_roles import (
+    CHANNEL,
+    COMPONENT,
+    AxisRoles,
+    Place,
+    axis_roles,
+    layer_names,
+    plain_name,
+    wkw_axes,
+)
 from acqstream.formats.wkw.codec import (
     BlockOrder,
     block_order,
@@ -36,25 +50,31 @@ from acqstream.formats.wkw.codec import (
 from acqstream.formats.wkw.header import (
     HEADER_BYTES,
     HEADER_NAME,
-    MAX_SIDE,
     MAX_VOXEL_BYTES,
+    MAX_VOXELS,
     VOXEL_TYPES,
     BlockType,
     Header,
 )
 from acqstream.formats.wkw.metadata import (
-    ARRAY_NAME,
+    BLOCK_SIDE,
     PROPERTIES_NAME,
-    StoredArray,
+    DatasourceProperties,
+    LayerMagnification,
+    LayerProperties,
+    WkwOptions,
     coarser,
-    cube_folder,
-    dataset_properties,
-    encode_array,
+    element_class,
     encode_properties,
-    is_power_of_two,
-    parse_array,
+    layer_view,
+    magnification,
+    magnification_name,
     unit_name,
+    voxel_size_of,
 )
+from acqstream.grid.block_sizes import reduced_size
+from acqstream.model.fields import Fields
+from acqstream.storage.files.small_file import parse_fields
 from acqstream.storage.stores.store import Capability
 
 Cube = tuple[int, int, int]
@@ -78,44 +98,6 @@ def parse_cube_path(path: str) -> Cube | None:
     return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
 
 
-BLOCK_SIDE = 32  # what webKNOSSOS streams; it shows no other
-Downsample = Literal["xyz", "xy"]
-
-_BLOCK_TYPES = {"raw": BlockType.RAW, "lz4": BlockType.LZ4, "lz4hc": BlockType.LZ4HC}
-_CUBE_SIDES = {BlockType.RAW: 0, BlockType.LZ4: 128, BlockType.LZ4HC: 128}
-
-
-@dataclass(frozen=True, slots=True)
-class WkwOptions:
-    """cube_side is in voxels; 0: it follows the volume. levels: how many, with the full resolution; None: as many as
-    make sense. downsample: the axes along which lower levels are reduced; z only once its steps are not larger than
-    those of the others.
-    """
-
-    block_type: BlockType = BlockType.RAW
-    cube_side: int = _CUBE_SIDES[BlockType.RAW]
-    levels: int | None = None
-    downsample: Downsample = "xyz"
-
-
-def parse_options(given: Mapping[str, object]) -> WkwOptions:
-    """From what a user wrote, e.g. {"compression": "lz4", "cube": 256, "levels": 1, "downsample": "xy"}.
-
-    Raises ConfigError naming the option and what was expected.
-    """
-    options = OptionReader("WKW", given, ("compression", "cube", "levels", "downsample"))
-    block_type = _BLOCK_TYPES[options.choice("compression", tuple(_BLOCK_TYPES))]
-    cube, largest = given.get("cube", BLOCK_SIDE), BLOCK_SIDE * MAX_SIDE
-    if type(cube) is not int or not is_power_of_two(cube) or not BLOCK_SIDE <= cube <= largest:
-        raise options.wrong("cube", f"a power of two from {BLOCK_SIDE} to {largest} voxels")
-    return WkwOptions(
-        block_type,
-        cube if "cube" in given else _CUBE_SIDES[block_type],
-        options.levels(),
-        options.choice("downsample", get_args(Downsample)),
-    )
-
-
 _LONG_RUN_BYTES = 2**20
 _MAX_CUBE_SIDE = 512  # of raw cubes, unless another side is asked for
 _OPEN_CUBE_SIDE = 128  # where the depth is not known yet
@@ -124,14 +106,15 @@ _MAX_PLANE_CUBES = 1024
 
 @dataclass(frozen=True)
 class WkwLayout(ChunkLayout):
-    """`create_layout` makes that of a new container. header is that of all cubes; layer_names are by channel.
+    """`create_layout` makes that of a new container, `parse_note` that of an existing one, to read it.
 
-    open_sides: whether the picture grows along (y, x), whose sizes were not known at first.
+    header is that of all cubes; layer_names are by channel. open_sides: whether the picture grows along (y, x), whose
+    sizes were not known at first.
     """
 
     header: Header
     layer_names: tuple[str, ...]
-    open_sides: tuple[bool, bool]
+    open_sides: tuple[bool, bool] = (False, False)
 
     head_bytes: ClassVar[int] = HEADER_BYTES
     announces_indices: ClassVar[bool] = True
@@ -166,15 +149,26 @@ class WkwLayout(ChunkLayout):
     def roles(self) -> AxisRoles:
         return axis_roles(self.plan.full.axes)
 
-    def stored_array(self, *, complete: bool = False) -> StoredArray:
-        """The array as our note describes it."""
-        return StoredArray(self.plan.levels, self.layer_names, self.header, complete)
+    def layer_name(self, layer: int) -> str:
+        """Of a layer beyond the ones that have names, too."""
+        if layer < len(self.layer_names):
+            return self.layer_names[layer]
+        name = f"C{layer}"
+        while name.lower() in {other.lower() for other in self.layer_names}:
+            name += "_"
+        return name
+
+    def cube_folder(self, level: int, dataset: Position, layer: int) -> tuple[str, ...]:
+        """The folder of the cubes of one level of one layer, below the container."""
+        folder = self.roles.folder(dataset)
+        names = (self.layer_name(layer), magnification_name(magnification(self.plan.levels[level])))
+        return (folder, *names) if folder else names
 
     def key(self, level: int, position: Position) -> str:
         """See ChunkLayout: the cube file, which has many chunks if it is raw."""
         place = self.roles.place(position)
         cube = self._raw_place(level, position)[0] if self.header.block_type is BlockType.RAW else place.voxel
-        return _key(*self._cube_folder(level, place.dataset, place.layer), cube_path(cube))
+        return _key(*self.cube_folder(level, place.dataset, place.layer), cube_path(cube))
 
     def parse_key(self, key: str) -> tuple[int, Position] | None:
         """See ChunkLayout: the first chunk of the cube file."""
@@ -185,7 +179,7 @@ class WkwLayout(ChunkLayout):
             return None
         for level, spec in enumerate(self.plan.levels):
             for layer in range(max(1, self.roles.layers(spec.shape))):
-                if self._cube_folder(level, dataset, layer)[-2:] == tuple(names[:2]):
+                if self.cube_folder(level, dataset, layer)[-2:] == tuple(names[:2]):
                     sizes = self.roles.extent(spec.chunk_shape)
                     first = [at * self.header.cube_side // size for at, size in zip(cube, sizes, strict=True)]
                     return level, self.roles.position(Place(dataset, layer, _three(first)))
@@ -219,21 +213,21 @@ class WkwLayout(ChunkLayout):
 
     def documents(self, *, complete: bool) -> Mapping[str, bytes]:
         """See ChunkLayout."""
-        return {ARRAY_NAME: encode_array(self.stored_array(complete=complete))}
+        return {ARRAY_NAME: encode_note(self, complete=complete)}
 
     def resume(self, documents: Mapping[str, bytes], where: str) -> tuple[Self, bool]:
         """See ChunkLayout."""
-        found = parse_array(documents[ARRAY_NAME], f"{where}/{ARRAY_NAME}")
+        found, complete = parse_note(documents[ARRAY_NAME], f"{where}/{ARRAY_NAME}")
         if text := self._difference(found):
             raise DatasetExists(f"{where} exists with {text}")
-        plan = self.plan.resumed(found.levels, complete=found.complete)
-        return replace(self, plan=plan, layer_names=found.layers), found.complete
+        plan = self.plan.resumed(found.plan.levels, complete=complete)
+        return replace(self, plan=plan, layer_names=found.layer_names), complete
 
     def member_documents(self, member: Position) -> Mapping[str, bytes]:
         """See ChunkLayout: `header.wkw` of each folder of cubes of a dataset."""
         content = self.header.encode(0)
         return {
-            _key(*self._cube_folder(level, member, layer), HEADER_NAME): content
+            _key(*self.cube_folder(level, member, layer), HEADER_NAME): content
             for level, spec in enumerate(self.plan.levels)
             for layer in range(self.roles.layers(spec.shape))
         }
@@ -247,7 +241,7 @@ class WkwLayout(ChunkLayout):
         self, before: ChunkLayout | None, container_name: str
     ) -> Iterator[tuple[Position, Mapping[str, bytes]]]:
         """See ChunkLayout: `datasource-properties.json`, whose bounding box is the extent that every level has."""
-        roles, array, shape = self.roles, self.stored_array(), self._shown_shape
+        roles, shape = self.roles, self._shown_shape
         if 0 in shape:
             return
         starts = [0] * len(roles.folders)
@@ -259,12 +253,32 @@ class WkwLayout(ChunkLayout):
             if len(grown) == 1:
                 starts[grown[0]] = sizes[grown[0]][0]
         for member in product(*(range(start, shape[axis]) for start, axis in zip(starts, roles.folders, strict=True))):
-            properties = dataset_properties(array, member, container_name, roles.extent(shape))
-            yield member, {_key(roles.folder(member), PROPERTIES_NAME): encode_properties(properties)}
+            content = encode_properties(self._properties(member, container_name))
+            yield member, {_key(roles.folder(member), PROPERTIES_NAME): content}
 
     @property
     def _shown_shape(self) -> tuple[int, ...]:
-        return self.stored_array().visible_shape()
+        """The part of level 0 that is there in every level."""
+        shape = self.plan.full.shape
+        for level in self.plan.levels[1:]:
+            reached = zip(shape, level.shape, level.factors, strict=True)
+            shape = tuple(
+                size if stored >= reduced_size(size, factor) else stored * factor for size, stored, factor in reached
+            )
+        return shape
+
+    def _properties(self, dataset: Position, container: str) -> DatasourceProperties:
+        """Of one dataset. container is the name of the folder of the whole."""
+        roles, header, shape, full = self.roles, self.header, self._shown_shape, self.plan.full
+        mags = tuple(LayerMagnification(magnification(one), cube_side=header.cube_side) for one in self.plan.levels)
+        kind, size = element_class(header.dtype, header.channels), roles.extent(shape)[::-1]
+        layers = tuple(
+            LayerProperties(self.layer_name(at), kind, header.channels, size, mags, view=layer_view(full, at))
+            for at in range(roles.layers(shape))
+        )
+        name = "_".join(part for part in (plain_name(container), roles.folder(dataset)) if part)
+        own = full.of_image(dict(zip(roles.dataset_axes, dataset, strict=True)))
+        return DatasourceProperties(name, *voxel_size_of(own, roles.depth), layers)
 
     @property
     def _shown_version(self) -> Hashable:
@@ -272,9 +286,6 @@ class WkwLayout(ChunkLayout):
         full, extent = self.plan.full, self.roles.extent
         sizes = [size for axis, size in enumerate(self._shown_shape) if axis not in self.roles.folders]
         return tuple(sizes), extent(full.scale), extent(full.units), repr(full.own), full.looks, full.bits
-
-    def _cube_folder(self, level: int, dataset: Position, layer: int) -> tuple[str, ...]:
-        return cube_folder(self.stored_array(), level, dataset, layer)
 
     def _raw_place(self, level: int, position: Position) -> tuple[Cube, BlockOrder]:
         """The cube of a raw chunk, and the order of its blocks; blocks beyond a side that is known are left out."""
@@ -292,13 +303,13 @@ class WkwLayout(ChunkLayout):
             counts.append(count)
         return _three(cube), block_order(_three(first), _three(counts))
 
-    def _difference(self, found: StoredArray) -> str:
+    def _difference(self, found: WkwLayout) -> str:
         """Why the existing array cannot be continued as this one; "" if it can."""
-        theirs, ours = found.levels[0], self.plan.full
+        theirs, ours = found.plan.full, self.plan.full
         if (theirs.axes, found.header) != (ours.axes, self.header):
             return f"axes {theirs.axes} in {found.header}, expected {ours.axes} in {self.header}"
         texts = []
-        factors = [level.factors for level in found.levels], [level.factors for level in self.plan.levels]
+        factors = [level.factors for level in found.plan.levels], [level.factors for level in self.plan.levels]
         if factors[0] != factors[1]:
             texts.append(f"levels {factors[0]}, expected {factors[1]}")
         planes = [self.roles.extent(spec.shape)[1:] for spec in (theirs, ours)]
@@ -306,6 +317,86 @@ class WkwLayout(ChunkLayout):
         if 0 not in planes[0] and any(found != own for found, own, is_open in sides if not is_open):
             texts.append(f"planes of {planes[0]} pixels, expected {planes[1]}")
         return "; ".join(texts)
+
+
+ARRAY_NAME = "acqstream-array.json"
+_VERSION = 1
+_DTYPES = {dtype.name: dtype for dtype in VOXEL_TYPES.values()}
+_MAX_AXES = 16
+
+
+def encode_note(layout: WkwLayout, *, complete: bool) -> bytes:
+    """The content of the file. complete: nothing more will come."""
+    first, header = layout.plan.full, layout.header
+    value = {
+        "format": "acqstream-wkw",
+        "version": _VERSION,
+        "state": "complete" if complete else "writing",
+        "dtype": first.dtype.name,
+        **note_of_array(first),
+        "layers": [*layout.layer_names],
+        "cubes": {
+            "blocks": header.block_type.name,
+            "block_side": header.block_side,
+            "cube_side": header.cube_side,
+        },
+        "levels": [note_of_level(level) for level in layout.plan.levels],
+    }
+    return json.dumps(value, indent=1, ensure_ascii=False, default=plain_value).encode()
+
+
+def parse_note(content: bytes, path: str) -> tuple[WkwLayout, bool]:
+    """The layout that the note in the file `path` describes, and whether it is complete; levels have no chunk_shape.
+
+    Raises CorruptDataset with the field and what was expected.
+    """
+    fields = parse_fields(content, path, max_integer=MAX_VOXELS)
+    if (fields.text("format"), fields.integer("version")) != ("acqstream-wkw", _VERSION):
+        raise fields.wrong("version", f"{_VERSION}, and format acqstream-wkw")
+    axes = fields.texts("axes")
+    if len(axes) > _MAX_AXES:
+        raise fields.wrong("axes", f"{_MAX_AXES} at most")
+    try:
+        axis_roles(axes)
+    except ConfigError as error:
+        raise fields.wrong("axes", "those of a WKW array: ..., depth, y, x and maybe c") from error
+    if fields.text("dtype") not in _DTYPES:
+        raise fields.wrong("dtype", f"one of {', '.join(_DTYPES)}")
+    if fields.text("state") not in {"writing", "complete"}:
+        raise fields.wrong("state", "writing or complete")
+    common = read_array(fields, axes, _DTYPES[fields.text("dtype")])
+    levels = tuple(_noted_level(level, common) for level in fields.children("levels"))
+    if not levels:
+        raise fields.wrong("levels", "one level at least")
+    layers = fields.texts("layers")
+    if any(plain_name(name) != name for name in layers):  # they are names of folders
+        raise fields.wrong("layers", "names of letters, digits and _ $ @ - .")
+    layout = WkwLayout(
+        Plan(levels=levels, member_axes=axis_roles(axes).dataset_axes), _noted_header(fields, levels[0]), layers
+    )
+    return layout, fields.text("state") == "complete"
+
+
+def _noted_header(fields: Fields, full: ArraySpec) -> Header:
+    cubes = fields.child("cubes")
+    if cubes.text("blocks") not in BlockType.__members__:
+        raise cubes.wrong("blocks", f"one of {', '.join(BlockType.__members__)}")
+    block_type = BlockType[cubes.text("blocks")]
+    block_side, cube_side = cubes.integer("block_side"), cubes.integer("cube_side")
+    channels = full.shape[-1] if full.axes[-1] == COMPONENT else 1
+    try:
+        return Header(block_side, cube_side // max(1, block_side), block_type, full.dtype, channels)
+    except ValueError as error:
+        raise cubes.wrong("cube_side", f"sides of a block and a cube of voxels ({error})") from error
+
+
+def _noted_level(level: Fields, common: ArraySpec) -> ArraySpec:
+    found = read_level(level, common)
+    if axis_roles(found.axes).has_too_many(found.shape):
+        raise level.wrong("shape", "at most a million layers in all datasets")
+    if math.prod(found.shape) >= 2**63:
+        raise level.wrong("shape", "fewer than 2^63 items")
+    return found
 
 
 def create_layout(plan: Plan, options: WkwOptions) -> WkwLayout:
@@ -341,11 +432,11 @@ def fitting_side(depth: int, height: int, width: int) -> int:
     return side
 
 
-def plan_levels(array: ArraySpec, options: WkwOptions) -> tuple[ArraySpec, ...]:
-    """The levels of an array, the finest first, with their chunks. Raises ConfigError.
+def plan(array: ArraySpec, options: WkwOptions) -> Plan:
+    """The levels of an array, the finest first, with their chunks; every dataset of webKNOSSOS is a member.
 
     Axes come in WKW's order, with a z of extent 1 if need be. A raw chunk is one layer of blocks of one cube, at the
-    margin of a plane as many as the plane needs; a compressed one is a whole cube.
+    margin of a plane as many as the plane needs; a compressed one is a whole cube. Raises ConfigError.
     """
     full = array.ordered(wkw_axes(array.axes))
     roles = axis_roles(full.axes)
@@ -359,40 +450,18 @@ def plan_levels(array: ArraySpec, options: WkwOptions) -> tuple[ArraySpec, ...]:
         return (*(1 for _ in range(roles.depth)), z, y, x, *(1 for _ in range(roles.has_components)))
 
     levels = reduced_levels(full, options.levels, next_factors=next_factors)
-    block = (1,) * roles.depth + (header.block_side,) * 3 + ((header.channels,) if roles.has_components else ())
-    return tuple(
-        replace(
-            level,
-            chunk_shape=_chunk_shape(level, roles, header),
-            block_shape=block,
-            shard_shape=_cube_shape(level, roles, header),
-        )
-        for level in levels
-    )
+    leading, components = (1,) * roles.depth, (header.channels,) if roles.has_components else ()
+    cube, block = ((*leading, *(side,) * 3, *components) for side in (header.cube_side, header.block_side))
 
-
-def plan(array: ArraySpec, options: WkwOptions) -> Plan:
-    """`plan_levels`; every dataset of webKNOSSOS is a member. Raises ConfigError."""
-    levels = plan_levels(array, options)
-    axes = levels[0].axes
-    return Plan(levels=levels, member_axes=tuple(axes[axis] for axis in axis_roles(axes).folders))
-
-
-def _cube_shape(level: ArraySpec, roles: AxisRoles, header: Header) -> tuple[int, ...]:
-    """The part of a level that a cube file holds."""
-    components = level.shape[roles.depth + 3 :]
-    return (1,) * roles.depth + (header.cube_side,) * 3 + components
-
-
-def _chunk_shape(level: ArraySpec, roles: AxisRoles, header: Header) -> tuple[int, ...]:
-    if header.block_type is BlockType.RAW:
+    def chunk(level: ArraySpec) -> tuple[int, ...]:
+        if header.block_type is not BlockType.RAW:
+            return cube
         side, most = header.block_side, header.cube_side
         _, height, width = (min(most, -(-max(1, size) // side) * side) for size in roles.extent(level.shape))
-        voxels = (side, height, width)
-    else:
-        voxels = (header.cube_side,) * 3
-    components = (header.channels,) if roles.has_components else ()
-    return (1,) * roles.depth + voxels + components
+        return (*leading, side, height, width, *components)
+
+    cut = (replace(level, chunk_shape=chunk(level), block_shape=block, shard_shape=cube) for level in levels)
+    return Plan(levels=tuple(cut), member_axes=roles.dataset_axes)
 
 
 def _voxel_size(full: ArraySpec, roles: AxisRoles, options: WkwOptions) -> tuple[float, float, float] | None:

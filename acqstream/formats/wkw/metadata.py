@@ -1,12 +1,9 @@
-"""Documents of a WKW container, and how they name magnifications and layers. Pure.
+"""Options of a WKW container, and its documents, which name magnifications and layers. Pure.
 
 `datasource-properties.json` has the layers of a webKNOSSOS dataset, their magnifications and extents; coordinates are
 (x, y, z), in voxels of magnification 1. A magnification is how many voxels of the full resolution a voxel of a level
 covers along x, y and z: powers of two, named "1", "2-2-1", "4-4-2"; no two of a layer have the same largest one.
 Source: datasets of webKNOSSOS, tried with the webknossos library.
-
-`acqstream-array.json` is our note at the top of the container: axes, the shape and place of each level, names of
-channels, and whether more is to come. Everything inside the shapes is stored. Other software ignores the file.
 """
 
 from __future__ import annotations
@@ -16,19 +13,57 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 import numpy as np
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.description.channels import display_range
 from acqstream.description.space import UM_BY_UNIT
-from acqstream.errors import ConfigError, UnsupportedFeature
-from acqstream.formats.array_note import note_of_array, note_of_level, plain_value, read_array, read_level
-from acqstream.formats.wkw.axis_roles import COMPONENT, AxisRoles, axis_roles, plain_name
-from acqstream.formats.wkw.header import MAX_VOXELS, VOXEL_TYPES, BlockType, Header
-from acqstream.grid.block_sizes import reduced_size
+from acqstream.errors import UnsupportedFeature
+from acqstream.formats.array_options import OptionReader
+from acqstream.formats.wkw.axis_roles import COMPONENT
+from acqstream.formats.wkw.header import MAX_SIDE, MAX_VOXELS, BlockType
 from acqstream.model.fields import Fields
 from acqstream.storage.files.small_file import parse_fields
+
+BLOCK_SIDE = 32  # what webKNOSSOS streams; it shows no other
+Downsample = Literal["xyz", "xy"]
+
+_BLOCK_TYPES = {"raw": BlockType.RAW, "lz4": BlockType.LZ4, "lz4hc": BlockType.LZ4HC}
+_CUBE_SIDES = {BlockType.RAW: 0, BlockType.LZ4: 128, BlockType.LZ4HC: 128}
+
+
+@dataclass(frozen=True, slots=True)
+class WkwOptions:
+    """cube_side is in voxels; 0: it follows the volume. levels: how many, with the full resolution; None: as many as
+    make sense. downsample: the axes along which lower levels are reduced; z only once its steps are not larger than
+    those of the others.
+    """
+
+    block_type: BlockType = BlockType.RAW
+    cube_side: int = _CUBE_SIDES[BlockType.RAW]
+    levels: int | None = None
+    downsample: Downsample = "xyz"
+
+
+def parse_options(given: Mapping[str, object]) -> WkwOptions:
+    """From what a user wrote, e.g. {"compression": "lz4", "cube": 256, "levels": 1, "downsample": "xy"}.
+
+    Raises ConfigError naming the option and what was expected.
+    """
+    options = OptionReader("WKW", given, ("compression", "cube", "levels", "downsample"))
+    block_type = _BLOCK_TYPES[options.choice("compression", tuple(_BLOCK_TYPES))]
+    cube, largest = given.get("cube", BLOCK_SIDE), BLOCK_SIDE * MAX_SIDE
+    if type(cube) is not int or not is_power_of_two(cube) or not BLOCK_SIDE <= cube <= largest:
+        raise options.wrong("cube", f"a power of two from {BLOCK_SIDE} to {largest} voxels")
+    return WkwOptions(
+        block_type,
+        cube if "cube" in given else _CUBE_SIDES[block_type],
+        options.levels(),
+        options.choice("downsample", get_args(Downsample)),
+    )
+
 
 Magnification = tuple[int, int, int]
 """(x, y, z), as webKNOSSOS writes it."""
@@ -260,136 +295,7 @@ def _is_name(text: str) -> bool:
     return "\0" not in text and (text.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in text))
 
 
-ARRAY_NAME = "acqstream-array.json"
-_VERSION = 1
-_DTYPES = {dtype.name: dtype for dtype in VOXEL_TYPES.values()}
-_MAX_AXES = 16
-
-
-@dataclass(frozen=True, slots=True)
-class StoredArray:
-    """The array as it is now. levels: the finest first; layers: the names of layers by position along `channel`;
-    header: of all folders of cubes.
-    """
-
-    levels: tuple[ArraySpec, ...]
-    layers: tuple[str, ...]
-    header: Header
-    complete: bool
-
-    @property
-    def roles(self) -> AxisRoles:
-        return axis_roles(self.levels[0].axes)
-
-    def layer_name(self, layer: int) -> str:
-        """Of a layer beyond the ones that have names, too."""
-        if layer < len(self.layers):
-            return self.layers[layer]
-        name = f"C{layer}"
-        while name.lower() in {other.lower() for other in self.layers}:
-            name += "_"
-        return name
-
-    def visible_shape(self) -> tuple[int, ...]:
-        """The part of level 0 that is there in every level."""
-        shape = self.levels[0].shape
-        for level in self.levels[1:]:
-            reached = zip(shape, level.shape, level.factors, strict=True)
-            shape = tuple(
-                size if stored >= reduced_size(size, factor) else stored * factor for size, stored, factor in reached
-            )
-        return shape
-
-
-def encode_array(array: StoredArray) -> bytes:
-    """The content of the file."""
-    first = array.levels[0]
-    value = {
-        "format": "acqstream-wkw",
-        "version": _VERSION,
-        "state": "complete" if array.complete else "writing",
-        "dtype": first.dtype.name,
-        **note_of_array(first),
-        "layers": list(array.layers),
-        "cubes": {
-            "blocks": array.header.block_type.name,
-            "block_side": array.header.block_side,
-            "cube_side": array.header.cube_side,
-        },
-        "levels": [note_of_level(level) for level in array.levels],
-    }
-    return json.dumps(value, indent=1, ensure_ascii=False, default=plain_value).encode()
-
-
-def parse_array(content: bytes, path: str) -> StoredArray:
-    """The array that a note describes; the levels are without chunk_shape. Raises CorruptDataset that names `path`."""
-    fields = parse_fields(content, path, max_integer=MAX_VOXELS)
-    if (fields.text("format"), fields.integer("version")) != ("acqstream-wkw", _VERSION):
-        raise fields.wrong("version", f"{_VERSION}, and format acqstream-wkw")
-    axes = fields.texts("axes")
-    if len(axes) > _MAX_AXES:
-        raise fields.wrong("axes", f"{_MAX_AXES} at most")
-    try:
-        axis_roles(axes)
-    except ConfigError as error:
-        raise fields.wrong("axes", "those of a WKW array: ..., depth, y, x and maybe c") from error
-    if fields.text("dtype") not in _DTYPES:
-        raise fields.wrong("dtype", f"one of {', '.join(_DTYPES)}")
-    if fields.text("state") not in {"writing", "complete"}:
-        raise fields.wrong("state", "writing or complete")
-    common = read_array(fields, axes, _DTYPES[fields.text("dtype")])
-    levels = tuple(_level(level, common) for level in fields.children("levels"))
-    if not levels:
-        raise fields.wrong("levels", "one level at least")
-    layers = fields.texts("layers")
-    if any(plain_name(name) != name for name in layers):  # they are names of folders
-        raise fields.wrong("layers", "names of letters, digits and _ $ @ - .")
-    return StoredArray(levels, layers, _header(fields, levels[0]), fields.text("state") == "complete")
-
-
-def _header(fields: Fields, full: ArraySpec) -> Header:
-    cubes = fields.child("cubes")
-    if cubes.text("blocks") not in BlockType.__members__:
-        raise cubes.wrong("blocks", f"one of {', '.join(BlockType.__members__)}")
-    block_type = BlockType[cubes.text("blocks")]
-    block_side, cube_side = cubes.integer("block_side"), cubes.integer("cube_side")
-    channels = full.shape[-1] if full.axes[-1] == COMPONENT else 1
-    try:
-        return Header(block_side, cube_side // max(1, block_side), block_type, full.dtype, channels)
-    except ValueError as error:
-        raise cubes.wrong("cube_side", f"sides of a block and a cube of voxels ({error})") from error
-
-
-def _level(level: Fields, common: ArraySpec) -> ArraySpec:
-    found = read_level(level, common)
-    if axis_roles(found.axes).has_too_many(found.shape):
-        raise level.wrong("shape", "at most a million layers in all datasets")
-    if math.prod(found.shape) >= 2**63:
-        raise level.wrong("shape", "fewer than 2^63 items")
-    return found
-
-
-def dataset_properties(
-    array: StoredArray, dataset: tuple[int, ...], container: str, extent: tuple[int, int, int]
-) -> DatasourceProperties:
-    """Of one dataset of the array. extent: (z, y, x) of the bounding box of its layers. container is the name of the
-    folder of the whole.
-    """
-    roles, header = array.roles, array.header
-    entries = tuple(LayerMagnification(magnification(level), cube_side=header.cube_side) for level in array.levels)
-    voxels = element_class(header.dtype, header.channels)
-    layers = tuple(
-        LayerProperties(
-            array.layer_name(layer), voxels, header.channels, extent[::-1], entries, view=_view(array.levels[0], layer)
-        )
-        for layer in range(roles.layers(array.visible_shape()))
-    )
-    name = "_".join(part for part in (plain_name(container), roles.folder(dataset)) if part)
-    at = {roles.axes[axis]: item for axis, item in zip(roles.folders, dataset, strict=True)}
-    return DatasourceProperties(name, *_voxel_size(array.levels[0].of_image(at), roles.depth), layers)
-
-
-def _view(full: ArraySpec, layer: int) -> dict[str, object]:
+def layer_view(full: ArraySpec, layer: int) -> dict[str, object]:
     """How webKNOSSOS shows a layer at first; nothing for RGB, and where nothing is known."""
     if layer >= len(full.looks) or full.axes[-1] == COMPONENT:
         return {}
@@ -399,20 +305,13 @@ def _view(full: ArraySpec, layer: int) -> dict[str, object]:
     return {"color": color, "intensityRange": [shown.start, shown.end], "min": shown.low, "max": shown.high}
 
 
-def cube_folder(array: StoredArray, level: int, dataset: tuple[int, ...], layer: int) -> tuple[str, ...]:
-    """The folder of the cubes of one level of one layer, below the container."""
-    folder = array.roles.folder(dataset)
-    names = (array.layer_name(layer), magnification_name(magnification(array.levels[level])))
-    return (folder, *names) if folder else names
-
-
 def magnification(level: ArraySpec) -> Magnification:
     """(x, y, z) out of the factors of a level in WKW's order of axes."""
     y = level.axes.index("y")
     return level.factors[y + 1], level.factors[y], level.factors[y - 1]
 
 
-def _voxel_size(full: ArraySpec, depth: int) -> tuple[tuple[float, float, float], str]:
+def voxel_size_of(full: ArraySpec, depth: int) -> tuple[tuple[float, float, float], str]:
     """(x, y, z) and the unit that all share. A distance that is not a known length is 1 of it, as the note says; the
     unit is nanometer, the format's own, where none is known.
     """

@@ -17,6 +17,7 @@ import pytest
 import acqstream
 from acqstream.errors import CorruptDataset, DatasetError, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
+from acqstream.formats.hsds.dataset_chunks import ChunkTable
 from acqstream.formats.hsds.domain import Bucket
 from acqstream.formats.hsds.foreign import DatasetLevel, check, open_dataset
 from acqstream.formats.hsds.object_id import ObjectId, object_id, parse_id, root_id
@@ -384,3 +385,30 @@ def test_a_row_of_a_chunk_table_may_come_late(tmp_path):
         assert chunk.ravel().tolist() == [3 * number, 3 * number + 1, 3 * number + 2]
         assert [*reader.stored()] == [(one, 0) for one in range(number + 1)]
         assert reader.read_chunk((1, 0)) is None or number == 1
+
+
+def test_rows_of_a_chunk_table_are_kept_and_missing_ones_only_where_nothing_changes():
+    dtype = np.dtype([("offset", "<i8"), ("size", "<i4")])
+    stored: dict[tuple[int, ...], np.ndarray[Any, Any]] = {}
+    asked = []
+
+    def read(chunk):
+        asked.append(chunk)
+        return stored.get(chunk)
+
+    for may_change in (True, False):
+        stored.clear()
+        asked.clear()
+        table = ChunkTable((2, 3), dtype, read, may_change=may_change)
+        assert table.row((2, 4)) is None
+        assert list(table.positions([(1, 1)])) == []
+        stored[1, 1] = np.array([[(0, 0), (7, 5), (0, 0)], [(0, 0)] * 3], dtype)
+        row = table.row((2, 4))
+        assert (row is not None) == may_change
+        if may_change:
+            assert (int(row["offset"]), int(row["size"])) == (7, 5)
+            assert list(table.positions([(1, 1)])) == [(2, 4)]
+        seen = len(asked)
+        assert table.row((2, 4)) == row
+        assert len(asked) == seen
+        assert set(asked) == {(1, 1)}

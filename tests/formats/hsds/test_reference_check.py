@@ -47,7 +47,7 @@ def table_file(container: Path) -> Path:
 
 def change_table(container: Path, change: Callable[[np.ndarray[Any, Any]], None]) -> None:
     reader = ReferenceLevel(data_path_of(container), follows_links=False)
-    records = np.array(reader.records((0, 0)))
+    records = np.array(reader.table.rows((0, 0)))
     change(records)
     table_file(container).write_bytes(zlib.compress(records.tobytes()))
 

@@ -108,7 +108,7 @@ def test_the_index_of_an_array_that_may_change_is_read_again_when_it_changed(is_
 def test_an_index_without_a_checksum_is_kept_only_where_nothing_changes() -> None:
     for may_change in (True, False):
         cache = IndexCache(may_change=may_change)
-        cache.put("c/0", np.zeros((2, 2), np.uint64), b"")
+        cache.keep("c/0", np.zeros((2, 2), np.uint64), b"")
         assert (cache.get("c/0") is None) == may_change
 
 
@@ -117,9 +117,9 @@ def test_kept_indices_take_no_more_than_their_bound(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(chunk_store, "MAX_CACHE_BYTES", 3 * extents.nbytes)
     cache = IndexCache(may_change=False)
     for key in ("a", "b", "c", "a", "d"):
-        cache.put(key, extents, b"")
+        cache.keep(key, extents, b"")
     assert [key for key in "abcd" if cache.get(key) is not None] == ["a", "c", "d"]
-    cache.put("huge", np.zeros((8, 2), np.uint64), b"")
+    cache.keep("huge", np.zeros((8, 2), np.uint64), b"")
     assert cache.get("huge") is None
 
 

@@ -13,8 +13,8 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError, CorruptDataset, StorageError
 from acqstream.formats.wkw.foreign import open_array
 from acqstream.formats.wkw.header import HEADER_NAME
-from acqstream.formats.wkw.layout import WkwLayout, create_layout, parse_options, plan
-from acqstream.formats.wkw.metadata import PROPERTIES_NAME
+from acqstream.formats.wkw.layout import WkwLayout, create_layout, plan
+from acqstream.formats.wkw.metadata import PROPERTIES_NAME, parse_options
 from acqstream.mirrors.publisher import Publisher
 from acqstream.storage.stores.data_path import data_path_of
 from acqstream.storage.stores.local_store import LocalStore

@@ -11,7 +11,7 @@ import pytest
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.wkw.foreign import open_array
-from acqstream.formats.wkw.layout import parse_options
+from acqstream.formats.wkw.metadata import parse_options
 from acqstream.storage.files.disk import LocalDisk
 from acqstream.storage.stores.data_path import data_path_of
 from tests.formats.wkw.wkw_data import begin, create_writer, noise, planned, read_all, store

@@ -10,7 +10,8 @@ from acqstream.errors import ConfigError
 from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.wkw.axis_roles import axis_roles, layer_names
 from acqstream.formats.wkw.header import BlockType
-from acqstream.formats.wkw.layout import WkwOptions, create_layout, parse_options, plan
+from acqstream.formats.wkw.layout import create_layout, plan
+from acqstream.formats.wkw.metadata import WkwOptions, parse_options
 from tests.formats.wkw.wkw_data import planned
 
 U2 = np.dtype(np.uint16)

@@ -16,7 +16,7 @@ from acqstream.errors import DatasetExists, StorageError
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.foreign import open_array
-from acqstream.formats.wkw.layout import parse_options
+from acqstream.formats.wkw.metadata import parse_options
 from acqstream.storage.files.disk import LocalDisk
 from acqstream.storage.stores.data_path import data_path_of
 from tests.checksum_files import other_files, other_keys

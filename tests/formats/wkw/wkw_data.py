@@ -15,7 +15,8 @@ from acqstream.formats.chunk_reader import ChunkReader
 from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.codec import block_order, encode_compressed, encode_raw, raw_runs
 from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header
-from acqstream.formats.wkw.layout import cube_path, parse_options, plan, plan_levels
+from acqstream.formats.wkw.layout import cube_path, plan
+from acqstream.formats.wkw.metadata import parse_options
 from acqstream.mirrors.mirror_container import open_publisher
 from acqstream.mirrors.publisher import Publisher
 from acqstream.storage.files.disk import Disk
@@ -57,7 +58,7 @@ def write_cubes(folder: Path, header: Header, voxels: NDArray[Any], first: tuple
 
 
 def planned(array: ArraySpec, **options: object) -> tuple[ArraySpec, ...]:
-    return plan_levels(array, parse_options(options))
+    return plan(array, parse_options(options)).levels
 
 
 def create_writer(path: Path, levels: Sequence[ArraySpec], options: Any, disk: Disk) -> Publisher:
