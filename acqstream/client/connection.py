@@ -255,7 +255,7 @@ class RunOpener:
                     f"the daemon at {connector.endpoint} closes each connection at once: it has as many as it may "
                     "(max_connections, or the limit of open files that its log names), or is no daemon; end other runs"
                 )
-            raise self._not_opened() if connector.is_asked else no_daemon(connector.endpoint)
+            raise self._not_opened() if connector.n_opens else no_daemon(connector.endpoint)
         if connection.memory_why and settings.transport == "shm":
             connection.link.close()
             raise ConfigError(f"transport='shm': {connection.memory_why}; use transport='auto'")

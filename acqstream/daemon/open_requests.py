@@ -84,13 +84,13 @@ class OpenRequests:
         return self._config.max_acquisitions
 
     def prepare(self, spec: AcquisitionSpec, in_use: Collection[str]) -> OpenPlan | Receipt:
-        """Plan an acquisition, or resume an interrupted one if `spec.resume` is set. Imports formats of its mirrors.
+        """Plan an acquisition, or resume an interrupted one: with `spec.resume`, or for an `open` that is repeated.
 
-        in_use: names of all running acquisitions. Creates nothing. Returns the receipt if a producer returns to its own
-        finished acquisition. Raises AcquisitionRefused, DatasetExists, StorageError, or ProtocolError (unknown_ds) if
-        its acquisition is missing from this data directory.
+        in_use: names of all running acquisitions. Creates nothing, imports formats of mirrors. Returns the receipt if
+        a producer returns to its own finished acquisition. Raises AcquisitionRefused, DatasetExists, StorageError, or
+        ProtocolError (unknown_ds) if its acquisition is missing from this data directory.
         """
-        stored = self._find(spec) if spec.resume else None
+        stored = self._find(spec) if spec.resume or spec.epoch > 0 else None
         if stored is not None and stored[1].dataset_id == spec.dataset_id:
             receipt = read_receipt(str(stored[0])) if stored[1].state is not AcquisitionState.INTERRUPTED else None
             if receipt is not None:
