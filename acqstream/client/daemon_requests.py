@@ -89,8 +89,8 @@ def stop_acquisition(name: str, endpoint: str | None = None, *, timeout_s: float
 def send_note(name: str, note: RunNote, endpoint: str | None = None, *, timeout_s: float = 20.0) -> Noted:
     """Add a note to the running acquisition called `name`; return where it is stored, and before which frame.
 
-    The daemon says the frame, not the note. Raises AcquisitionRefused if none of that name runs, or the daemon is too
-    old, or cannot store it, as on a full disk; DaemonUnavailable when none answers. endpoint: as in `acqstream.create`.
+    The daemon says the frame, not the note. Raises AcquisitionRefused if none of that name runs, or the daemon cannot
+    store it, as on a full disk; DaemonUnavailable when none answers. endpoint: as in `acqstream.create`.
     """
     with _linked(endpoint) as link:
         return _ask_note(link, name, replace(note, frame=None), time.monotonic() + timeout_s)
@@ -133,13 +133,6 @@ def _send(link: Link, message: bytes, contact_s: float) -> None:
         raise no_daemon(link.endpoint)
 
 
-def _send_hello(link: Link, deadline: float) -> None:
-    from acqstream.protocol.requests import PROTOCOL_VERSION  # not for a status: it takes longer to load than to ask
-
-    hello = encode_request("hello", v=PROTOCOL_VERSION, client={})
-    _send(link, hello, min(CONTACT_S, deadline - time.monotonic()))
-
-
 def _ask_status(link: Link, deadline: float) -> DaemonStatus:
     try:
         _send(link, encode_request("ping"), deadline - time.monotonic())
@@ -166,23 +159,21 @@ def _ask_stop(link: Link, name: str, deadline: float) -> Receipt:
 
 
 def _ask_note(link: Link, name: str, note: RunNote, deadline: float) -> Noted:
-    _send_hello(link, deadline)
+    message = encode_request("note", name=name, **note.request())
+    _send(link, message, min(CONTACT_S, deadline - time.monotonic()))
     while (reply := link.wait_reply(deadline)) is not None:
-        match reply:
-            case Welcome(has_notes=False):
-                text = f"the daemon at {link.endpoint} is older than this client and takes no notes; update it"
-                raise AcquisitionRefused(text, code="unsupported")
-            case Welcome():
-                link.send(encode_request("note", name=name, **note.request()))
-            case Noted():
-                return reply
-            case Error():
-                raise AcquisitionRefused(reply.text, code=reply.code)
+        if isinstance(reply, Noted):
+            return reply
+        if isinstance(reply, Error):
+            raise AcquisitionRefused(reply.text, code=reply.code)
     raise DaemonUnavailable(f"the daemon at {link.endpoint} has not stored the note in time; it may be stored later")
 
 
 def _ask_shutdown(link: Link, deadline: float) -> int:
-    _send_hello(link, deadline)
+    from acqstream.protocol.requests import PROTOCOL_VERSION  # not for a status: it takes longer to load than to ask
+
+    hello = encode_request("hello", v=PROTOCOL_VERSION, client={})
+    _send(link, hello, min(CONTACT_S, deadline - time.monotonic()))
     n_running: int | None = None
     while (reply := link.wait_reply(deadline)) is not None:
         match reply:

@@ -176,14 +176,9 @@ def has_equal_boot(welcome: Welcome) -> bool:
 
 
 def is_socket_of(welcome: Welcome, path: str) -> bool:
-    """True if this program sees the daemon's own socket at `path`.
-
-    A daemon of an earlier version does not identify its sockets: then the boot id decides, and that something exists.
-    """
+    """True if this program sees the daemon's own socket at `path`."""
     identity = welcome.sockets.get(path)
-    if identity is not None:
-        return bool(identity) and socket_identity(path) == identity
-    return has_equal_boot(welcome) and (path.startswith("@") or os.path.exists(path))
+    return bool(identity) and socket_identity(path) == identity
 
 
 def is_same_machine(welcome: Welcome, endpoint: str, *, has_memory: bool) -> bool:

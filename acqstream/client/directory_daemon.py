@@ -176,8 +176,8 @@ class DirectoryDaemon:
         if holder is None:
             return DaemonUnavailable(f"the daemon started for {self.data} does not answer yet{advice}")
         return DaemonUnavailable(
-            f"{self.data} is in use by {holder.name}, which does not answer: it may be recovering datasets, be of an "
-            f"earlier version, or be another program{advice}"
+            f"{self.data} is in use by {holder.name}, which does not answer: it may be recovering datasets, or be "
+            f"another program{advice}"
         )
 
 

@@ -350,7 +350,6 @@ def welcome(config: DaemonConfig, endpoints: Endpoints, shutdown_file: ShutdownF
         sockets=endpoints.identities(),
         max_skip=MAX_NUMBER,
         max_patch=MAX_PART_BYTES,
-        has_notes=True,
         shutdown=str(shutdown_file.path),
     )
 

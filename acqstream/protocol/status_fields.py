@@ -56,10 +56,7 @@ def daemon_fields(status: DaemonStatus) -> dict[str, Any]:
     del values["endpoint"], values["left_out"]
     values["endpoints"] = list(status.endpoints)
     values["load"] = _plain_fields(status.load)
-    if status.totals is None:
-        del values["totals"]
-    else:
-        values["totals"] = _totals_fields(status.totals)
+    values["totals"] = _totals_fields(status.totals)
     mirrors = [_plain_fields(view) for view in status.views.mirrors]
     values["views"] = {**_plain_fields(status.views), "mirrors": mirrors}
     values["ended"] = list(map(_plain_fields, status.ended))
@@ -89,7 +86,7 @@ def parse_daemon(values: Fields) -> DaemonStatus:
         values,
         endpoints=values.texts("endpoints") if "endpoints" in values else (),
         load=_parse(LoadStatus, _child(values, "load")),
-        totals=_parse_totals(values.child("totals")) if "totals" in values else None,
+        totals=_parse_totals(_child(values, "totals")),
         views=_parse(ViewProcessStatus, views, mirrors=mirrors),
         acquisitions=tuple(map(parse_acquisition, _children(values, "acquisitions"))),
         ended=tuple(_parse(EndedStatus, one) for one in _children(values, "ended")),
