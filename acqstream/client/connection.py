@@ -19,9 +19,8 @@ from acqstream.client.outbox import OutboxMessage
 from acqstream.client.run_state import RunState
 from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, DaemonUnavailable
 from acqstream.protocol.encoding import MAX_HEADER_BYTES
-from acqstream.protocol.frame_batch import FrameEncoder, FrameKind, encode_request
+from acqstream.protocol.frame_batch import FrameEncoder, FrameKind, MemoryPlace, encode_request
 from acqstream.protocol.replies import Closed, Error, Welcome
-from acqstream.protocol.shared_memory import MemoryPlace
 from acqstream.storage.waker import Waker
 
 log = logging.getLogger(__name__)

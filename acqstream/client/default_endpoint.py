@@ -165,14 +165,9 @@ def _group_name(number: int) -> str:
         return str(number)
 
 
-def boot_id() -> str:
-    """Identifies this machine until it starts again; empty where the platform has none."""
-    return platform.boot_id()
-
-
 def has_equal_boot(welcome: Welcome) -> bool:
     """True if the daemon reports the boot id that this program sees. A container may see another one."""
-    return bool(welcome.boot) and welcome.boot == boot_id()
+    return bool(welcome.boot) and welcome.boot == platform.boot_id()
 
 
 def is_socket_of(welcome: Welcome, path: str) -> bool:

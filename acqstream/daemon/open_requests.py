@@ -219,7 +219,7 @@ class OpenRequests:
         """Return folder and state of a dataset: by id for a producer that returns, by name for a restarted one."""
         check_name(spec.name)
         named = self._directory.find(spec.name)
-        state = _state_of(named)
+        state = state_of(named)
         if state is not None and state.dataset_id == spec.dataset_id:
             return named, state
         if spec.epoch == 0:
@@ -230,7 +230,7 @@ class OpenRequests:
         for folder in self._directory.folders():  # its name may have a number
             state = None
             with suppress(StorageError):  # an unreadable folder of another dataset must not stop this producer
-                state = _state_of(folder)
+                state = state_of(folder)
             if state is not None and state.dataset_id == spec.dataset_id:
                 return folder, state
         return None
@@ -329,7 +329,7 @@ def _next_epoch(spec: AcquisitionSpec, state: DatasetState) -> int:
     return max(spec.epoch, last)
 
 
-def _state_of(folder: Path) -> DatasetState | None:
+def state_of(folder: Path) -> DatasetState | None:
     """Return the state of a dataset; None for any other folder."""
     try:
         return read_state(str(folder))

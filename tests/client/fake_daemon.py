@@ -13,7 +13,6 @@ import pytest
 import xxhash
 import zmq
 
-from acqstream.client import default_endpoint
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.model.state import Cursors, Limit
 from acqstream.model.status import DaemonStatus
@@ -22,6 +21,7 @@ from acqstream.protocol.frame_batch import FrameBatch
 from acqstream.protocol.replies import Ack, Closed, Error, Opened, ShutdownReply, StatusReply, Welcome
 from acqstream.protocol.requests import Close, Frame, Hello, Open, Patch, Ping, Shutdown, Skip, parse_request
 from acqstream.protocol.shared_memory import socket_identity
+from acqstream.storage import platform
 from tests.waiting import WAIT_S, until_notified
 
 needs_ipc = pytest.mark.skipif(not zmq.has("ipc"), reason="this ZeroMQ is built without ipc")
@@ -35,7 +35,7 @@ class Behavior:
 
     version: int = 1
     hello_error: Error | None = None
-    boot: str = field(default_factory=default_endpoint.boot_id)
+    boot: str = field(default_factory=platform.boot_id)
     ipc: str = ""
     memory: str = ""
     shutdown: str = ""
