@@ -13,16 +13,22 @@ from typing import Any, NamedTuple
 import msgpack
 import xxhash
 
-from acqstream.errors import ConfigError, FrameRefused, ProtocolError
+from acqstream.errors import ConfigError, FieldError, FrameRefused, ProtocolError
 from acqstream.model.axes import AxisValue, are_good_columns, axes_json, axes_json_rows, check_axes
 from acqstream.model.fields import check_integer, check_map, check_optional_integer
 from acqstream.model.frame_header import FrameHeader, FrameRun, PixelType
 from acqstream.model.metadata import check_given, encode_given, frame_text
 from acqstream.protocol.encoding import MAX_HEADER_BYTES, Encoding, encode_header, take_dataset_id
-from acqstream.protocol.shared_memory import MemoryPlace, parse_place
 
 MAX_METADATA_BYTES = MAX_HEADER_BYTES - 8192
 """Upper limit of a frame's encoded metadata; the rest of its header is bounded."""
+
+
+class MemoryPlace(NamedTuple):
+    """Place of a payload: the number of the memory, and the byte offset in it."""
+
+    generation: int
+    offset: int
 
 
 class FrameKind(NamedTuple):
@@ -193,6 +199,20 @@ def parse_frames(
         headers = FrameRun.of(good) if len(good) == count else headers
     frame_bytes = height * width * pixel_type.pixel_bytes
     return FrameBatch(dataset_id, first, count, frame_bytes, headers, parse_place(fields, first))
+
+
+def parse_place(fields: Mapping[str, Any], number: int) -> MemoryPlace | None:
+    """Field `mem` of a frame, None where the payload comes as a message part. Raises FrameRefused."""
+    value = fields.get("mem")
+    if value is None:
+        return None
+    if isinstance(value, list | tuple) and len(value) == 2:
+        try:
+            return MemoryPlace(check_integer(value[0], "mem[0]", 1), check_integer(value[1], "mem[1]"))
+        except FieldError as error:
+            raise FrameRefused(f"frame {number}: {error}", code="bad_header", number=number) from error
+    text = f"frame {number}: 'mem' must be [generation, offset], two integers, not {value!r:.60}"
+    raise FrameRefused(text, code="bad_header", number=number)
 
 
 class _Columns(NamedTuple):

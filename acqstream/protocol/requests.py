@@ -35,8 +35,8 @@ from acqstream.model.metadata import check_depth
 from acqstream.model.run_note import RUN, RunNote, note_id, note_source, note_text, note_values
 from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec, is_view_name
 from acqstream.protocol.encoding import take_dataset_id, take_text
-from acqstream.protocol.frame_batch import FrameBatch, parse_frames, take_metadata
-from acqstream.protocol.shared_memory import MemoryOffer, MemoryPlace, parse_offer, parse_place
+from acqstream.protocol.frame_batch import FrameBatch, MemoryPlace, parse_frames, parse_place, take_metadata
+from acqstream.protocol.shared_memory import MemoryOffer, parse_offer
 
 MAX_MIRRORS = 16
 MAX_SETTINGS_BYTES = 4096
