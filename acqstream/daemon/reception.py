@@ -19,8 +19,8 @@ from acqstream.errors import AcqStreamError, FrameRefused, ProtocolError
 from acqstream.log.intake import Slot
 from acqstream.model.frame_header import FrameHeader
 from acqstream.protocol.encoding import Encoding, decode_header, decode_part
-from acqstream.protocol.frame_batch import FrameBatch, MemoryPlace
-from acqstream.protocol.requests import Frame, Open, parse_request
+from acqstream.protocol.frame_batch import Frame, FrameBatch, MemoryPlace
+from acqstream.protocol.requests import Open, parse_request
 from acqstream.protocol.session import Verdict
 
 _SCRAP_BYTES = 64 * 2**10

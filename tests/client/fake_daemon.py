@@ -17,9 +17,9 @@ from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.model.state import Cursors, Limit
 from acqstream.model.status import DaemonStatus
 from acqstream.protocol.encoding import Encoding, decode_header, encode_header
-from acqstream.protocol.frame_batch import FrameBatch
+from acqstream.protocol.frame_batch import Frame, FrameBatch
 from acqstream.protocol.replies import Ack, Closed, Error, Opened, ShutdownReply, StatusReply, Welcome
-from acqstream.protocol.requests import Close, Frame, Hello, Open, Patch, Ping, Shutdown, Skip, parse_request
+from acqstream.protocol.requests import Close, Hello, Open, Patch, Ping, Shutdown, Skip, parse_request
 from acqstream.protocol.shared_memory import socket_identity
 from acqstream.storage import platform
 from tests.waiting import WAIT_S, until_notified

@@ -8,8 +8,16 @@ from acqstream.errors import FrameRefused, ProtocolError
 from acqstream.model.frame_header import pixel_type_of
 from acqstream.protocol import shared_memory as wire
 from acqstream.protocol.encoding import decode_header
-from acqstream.protocol.frame_batch import FrameBatch, FrameEncoder, FrameFields, FrameKind, MemoryPlace, parse_place
-from acqstream.protocol.requests import Frame, Open, parse_request
+from acqstream.protocol.frame_batch import (
+    Frame,
+    FrameBatch,
+    FrameEncoder,
+    FrameFields,
+    FrameKind,
+    MemoryPlace,
+    parse_place,
+)
+from acqstream.protocol.requests import Open, parse_request
 
 PLACE = MemoryPlace(7, 8192)
 KIND = FrameKind(pixel_type_of("<u2", (2, 3)), (2, 3), ("time",), 12)
