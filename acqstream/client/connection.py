@@ -19,9 +19,8 @@ from acqstream.client.outbox import OutboxMessage
 from acqstream.client.run_state import RunState
 from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, DaemonUnavailable
 from acqstream.protocol.encoding import MAX_HEADER_BYTES
-from acqstream.protocol.frame_batch import FrameEncoder, FrameKind, encode_request
+from acqstream.protocol.frame_batch import FrameEncoder, FrameKind, MemoryPlace, encode_request
 from acqstream.protocol.replies import Closed, Error, Welcome
-from acqstream.protocol.shared_memory import MemoryPlace
 from acqstream.storage.waker import Waker
 
 log = logging.getLogger(__name__)
@@ -255,7 +254,7 @@ class RunOpener:
                     f"the daemon at {connector.endpoint} closes each connection at once: it has as many as it may "
                     "(max_connections, or the limit of open files that its log names), or is no daemon; end other runs"
                 )
-            raise self._not_opened() if connector.is_asked else no_daemon(connector.endpoint)
+            raise self._not_opened() if connector.n_opens else no_daemon(connector.endpoint)
         if connection.memory_why and settings.transport == "shm":
             connection.link.close()
             raise ConfigError(f"transport='shm': {connection.memory_why}; use transport='auto'")

@@ -84,11 +84,9 @@ class Connector:
     stopped: Callable[[], bool]
     memory: LocalMemory
     keys: CurveKeys | None = None
-    is_asked: bool = False  # a daemon has answered, and `open` was sent
+    n_opens: int = 0  # how often `open` was sent
     locate: Callable[[], str] | None = None
     relocates: bool = False
-    is_repeated: bool = False  # the last `open` was not the first one
-    may_be_open: bool = False  # an `open` without an answer may have been received
     last_refusal: Error | None = None  # by a daemon that may soon answer differently
     link: Link | None = None  # of the present attempt
     is_turned_away: bool = False  # the last attempt with enough time was accepted, and closed before an answer
@@ -105,7 +103,7 @@ class Connector:
             answer = connection.answer
             # A second request to take over may find the first one's connection, whose loss the daemon has not noticed.
             is_own = (
-                self.is_repeated and isinstance(answer, Error) and answer.code == "denied" and not request.get("epoch")
+                self.n_opens > 1 and isinstance(answer, Error) and answer.code == "denied" and not request.get("epoch")
             )
             if not is_interrupted(answer) and not is_own:
                 return connection
@@ -120,7 +118,7 @@ class Connector:
         None if `deadline` passes, or the run is stopped, before there is an answer.
 
         A daemon that takes `hello` and `open` but is silent for answer_s is tried again; at once if the connection is
-        lost. After an `open` without an answer the next one asks first for the acquisition that it may have opened.
+        lost. An `open` that is repeated gets the acquisition that an earlier one has opened.
         Raises AcquisitionRefused where daemon and client speak different versions, ConfigError where the required
         transport is unusable.
         """
@@ -137,7 +135,7 @@ class Connector:
                     connection = self._greet(link, request, deadline, answer_s=answer_s, hello_s=hello_s)
                 is_lost = link.is_lost
                 if link.was_connected or remaining_s >= attempt_s:
-                    self.is_turned_away = is_lost and link.was_connected and not self.is_asked
+                    self.is_turned_away = is_lost and link.was_connected and not self.n_opens
             finally:
                 if connection is None or connection.link is not link:
                     link.close()
@@ -179,29 +177,14 @@ class Connector:
                     self._refuse_way(handover.why, is_broken=handover.is_broken)
                     return None
                 fields = {**request, "memory": handover.field()}
-                answer = self._open(used, fields, _sooner(deadline, answer_s))
+                if not request.get("resume"):
+                    fields["epoch"] = self.n_opens  # above 0 it asks for what an earlier one may have opened
+                self.n_opens += 1
+                answer = _ask(used, fields, _sooner(deadline, answer_s))
         finally:
             if answer is None and local is not None:
                 local.close()
         return OpenConnection(used, welcome, answer) if answer is not None else None
-
-    def _open(self, link: Link, fields: Mapping[str, Any], deadline: float) -> Opened | Error | Closed | None:
-        """The answer to `open`; after an earlier one that may have been received, the acquisition that it opened."""
-        self.is_repeated = self.is_asked
-        if not self.may_be_open or fields.get("resume"):
-            self.is_asked = self.may_be_open = True
-            answer = _ask(link, fields, deadline)
-            self.may_be_open = not isinstance(answer, Error)
-            return answer
-        own = {**fields, "resume": True, "on_exists": "error", "epoch": 1}
-        answer = _ask(link, own, deadline)
-        if not (isinstance(answer, Error) and answer.code == "unknown_ds"):
-            return answer
-        answer = _ask(link, fields, deadline)
-        if isinstance(answer, Error) and answer.code == "name_taken":  # perhaps by the first one, which arrived late
-            late = _ask(link, own, deadline)
-            return answer if isinstance(late, Error) and late.code == "unknown_ds" else late
-        return answer
 
     def _refuse_way(self, why: str, *, is_broken: bool) -> None:
         """The required transport is unusable; retry if the daemon may be restarting."""

@@ -147,12 +147,11 @@ class RefusedFrames:
 class NoteQueue:
     """Notes that the daemon has not answered, the first of them sent: they are stored in their order.
 
-    is_supported: the daemon takes notes. sent_at: when the first one was sent to the present daemon. busy_text: why
-    that was too busy for it; retry_at: when it is sent again.
+    sent_at: when the first one was sent to the present daemon. busy_text: why that was too busy for it; retry_at: when
+    it is sent again.
     """
 
     def __init__(self) -> None:
-        self.is_supported = False
         self._notes: deque[tuple[str, RunNote]] = deque()
         self.rewind()
 
@@ -160,10 +159,7 @@ class NoteQueue:
         return len(self._notes)
 
     def add(self, dataset_id: str, note: RunNote) -> None:
-        """Raises AcquisitionRefused for a daemon that takes none, or where too many wait for it."""
-        if not self.is_supported:
-            text = "the daemon is older than this client and takes no notes; update it"
-            raise AcquisitionRefused(text, code="unsupported")
+        """Raises AcquisitionRefused where too many wait for the daemon."""
         if len(self._notes) >= MAX_WAITING_NOTES:
             text = f"{len(self._notes)} notes wait for the daemon, which may wait for its disk; add fewer"
             raise AcquisitionRefused(text, code="too_many_notes")
@@ -325,7 +321,7 @@ class DaemonReport:
         """Keep the daemon's warning; None for one that it repeats, as after a lost contact."""
         try:
             noted_at = datetime.fromisoformat(reply.time).timestamp()
-        except (ValueError, OverflowError):  # an older daemon sends no time
+        except (ValueError, OverflowError):  # not a time
             noted_at = wall_time
         if RunWarning(reply.code, reply.text, noted_at) in self.warnings:
             return None

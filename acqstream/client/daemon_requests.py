@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import zmq
 
@@ -23,6 +24,7 @@ from acqstream.protocol.replies import Closed, Error, Noted, ShutdownReply, Stat
 from acqstream.storage.files.small_file import MAX_FILE_BYTES, read_small_file
 
 CONTACT_S = 3.0  # for the connection
+_Answer = TypeVar("_Answer", Closed, Noted)
 
 
 def fetch_status(
@@ -83,17 +85,25 @@ def stop_acquisition(name: str, endpoint: str | None = None, *, timeout_s: float
     finished within timeout_s (it continues to finish). endpoint: as in `acqstream.create`.
     """
     with _linked(endpoint) as link:
-        return _ask_stop(link, name, time.monotonic() + timeout_s)
+        closed = _ask(link, encode_request("stop", name=name), Closed, timeout_s)
+        if closed is None:
+            raise DaemonUnavailable(f"the daemon at {link.endpoint} did not finish {name} in time")
+        return closed.receipt
 
 
 def send_note(name: str, note: RunNote, endpoint: str | None = None, *, timeout_s: float = 20.0) -> Noted:
     """Add a note to the running acquisition called `name`; return where it is stored, and before which frame.
 
-    The daemon says the frame, not the note. Raises AcquisitionRefused if none of that name runs, or the daemon is too
-    old, or cannot store it, as on a full disk; DaemonUnavailable when none answers. endpoint: as in `acqstream.create`.
+    The daemon says the frame, not the note. Raises AcquisitionRefused if none of that name runs, or the daemon cannot
+    store it, as on a full disk; DaemonUnavailable when none answers. endpoint: as in `acqstream.create`.
     """
     with _linked(endpoint) as link:
-        return _ask_note(link, name, replace(note, frame=None), time.monotonic() + timeout_s)
+        message = encode_request("note", name=name, **replace(note, frame=None).request())
+        noted = _ask(link, message, Noted, timeout_s)
+        if noted is None:
+            text = "has not stored the note in time; it may be stored later"
+            raise DaemonUnavailable(f"the daemon at {link.endpoint} {text}")
+        return noted
 
 
 def shut_down(endpoint: str | None = None, *, timeout_s: float = 330.0) -> int:
@@ -133,13 +143,6 @@ def _send(link: Link, message: bytes, contact_s: float) -> None:
         raise no_daemon(link.endpoint)
 
 
-def _send_hello(link: Link, deadline: float) -> None:
-    from acqstream.protocol.requests import PROTOCOL_VERSION  # not for a status: it takes longer to load than to ask
-
-    hello = encode_request("hello", v=PROTOCOL_VERSION, client={})
-    _send(link, hello, min(CONTACT_S, deadline - time.monotonic()))
-
-
 def _ask_status(link: Link, deadline: float) -> DaemonStatus:
     try:
         _send(link, encode_request("ping"), deadline - time.monotonic())
@@ -155,34 +158,23 @@ def _ask_status(link: Link, deadline: float) -> DaemonStatus:
     )
 
 
-def _ask_stop(link: Link, name: str, deadline: float) -> Receipt:
-    _send(link, encode_request("stop", name=name), min(CONTACT_S, deadline - time.monotonic()))
+def _ask(link: Link, message: bytes, kind: type[_Answer], timeout_s: float) -> _Answer | None:
+    """The answer to a message; None without one. Raises AcquisitionRefused, and DaemonUnavailable without contact."""
+    deadline = time.monotonic() + timeout_s
+    _send(link, message, min(CONTACT_S, timeout_s))
     while (reply := link.wait_reply(deadline)) is not None:
-        if isinstance(reply, Closed):
-            return reply.receipt
+        if isinstance(reply, kind):
+            return reply
         if isinstance(reply, Error):
             raise AcquisitionRefused(reply.text, code=reply.code)
-    raise DaemonUnavailable(f"the daemon at {link.endpoint} did not finish {name} in time")
-
-
-def _ask_note(link: Link, name: str, note: RunNote, deadline: float) -> Noted:
-    _send_hello(link, deadline)
-    while (reply := link.wait_reply(deadline)) is not None:
-        match reply:
-            case Welcome(has_notes=False):
-                text = f"the daemon at {link.endpoint} is older than this client and takes no notes; update it"
-                raise AcquisitionRefused(text, code="unsupported")
-            case Welcome():
-                link.send(encode_request("note", name=name, **note.request()))
-            case Noted():
-                return reply
-            case Error():
-                raise AcquisitionRefused(reply.text, code=reply.code)
-    raise DaemonUnavailable(f"the daemon at {link.endpoint} has not stored the note in time; it may be stored later")
+    return None
 
 
 def _ask_shutdown(link: Link, deadline: float) -> int:
-    _send_hello(link, deadline)
+    from acqstream.protocol.requests import PROTOCOL_VERSION  # not for a status: it takes longer to load than to ask
+
+    hello = encode_request("hello", v=PROTOCOL_VERSION, client={})
+    _send(link, hello, min(CONTACT_S, deadline - time.monotonic()))
     n_running: int | None = None
     while (reply := link.wait_reply(deadline)) is not None:
         match reply:

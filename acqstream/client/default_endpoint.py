@@ -165,25 +165,15 @@ def _group_name(number: int) -> str:
         return str(number)
 
 
-def boot_id() -> str:
-    """Identifies this machine until it starts again; empty where the platform has none."""
-    return platform.boot_id()
-
-
 def has_equal_boot(welcome: Welcome) -> bool:
     """True if the daemon reports the boot id that this program sees. A container may see another one."""
-    return bool(welcome.boot) and welcome.boot == boot_id()
+    return bool(welcome.boot) and welcome.boot == platform.boot_id()
 
 
 def is_socket_of(welcome: Welcome, path: str) -> bool:
-    """True if this program sees the daemon's own socket at `path`.
-
-    A daemon of an earlier version does not identify its sockets: then the boot id decides, and that something exists.
-    """
+    """True if this program sees the daemon's own socket at `path`."""
     identity = welcome.sockets.get(path)
-    if identity is not None:
-        return bool(identity) and socket_identity(path) == identity
-    return has_equal_boot(welcome) and (path.startswith("@") or os.path.exists(path))
+    return bool(identity) and socket_identity(path) == identity
 
 
 def is_same_machine(welcome: Welcome, endpoint: str, *, has_memory: bool) -> bool:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import acqstream
 from acqstream.client.daemon_requests import fetch_status
-from acqstream.client.default_endpoint import IPC, boot_id, is_local, listening_user
+from acqstream.client.default_endpoint import IPC, is_local, listening_user
 from acqstream.errors import ConfigError, DaemonUnavailable, StorageError
 from acqstream.model.daemon_note import STARTING, DaemonNote, parse_daemon_note
+from acqstream.storage import platform
 from acqstream.storage.files.directory_lock import LockHolder, holder_of
 from acqstream.storage.files.small_file import last_lines
 from acqstream.storage.platform.capabilities import ROOT_USER, effective_user_id
@@ -121,7 +122,7 @@ class DirectoryDaemon:
             raise self._not_started(str(error), "") from error
 
     def _check_machine(self, note: DaemonNote, holder: LockHolder) -> None:
-        if note.boot and boot_id() and note.boot != boot_id():
+        if note.boot and platform.boot_id() and note.boot != platform.boot_id():
             raise DaemonUnavailable(
                 f"{self.data} is in use by {holder.name}, on another machine or in a container; "
                 f"connect to it by its endpoint (create(..., endpoint=...)), or use another directory"
@@ -176,8 +177,8 @@ class DirectoryDaemon:
         if holder is None:
             return DaemonUnavailable(f"the daemon started for {self.data} does not answer yet{advice}")
         return DaemonUnavailable(
-            f"{self.data} is in use by {holder.name}, which does not answer: it may be recovering datasets, be of an "
-            f"earlier version, or be another program{advice}"
+            f"{self.data} is in use by {holder.name}, which does not answer: it may be recovering datasets, or be "
+            f"another program{advice}"
         )
 
 

@@ -11,28 +11,56 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from numpy.typing import NDArray
+
 from acqstream.client.plain_values import Changes, plain_metadata
 from acqstream.client.run import Run
 from acqstream.errors import FrameRefused, ProtocolError
+from acqstream.model.frame_header import SIGNIFICANT_BITS
 from acqstream.storage.platform import wall_clock_ns
 
 MAX_ENTRY_BYTES = 64 * 2**10  # of an entry that stays where all together are too large
 
 
-def put_frame(
-    run: Run, image: object, axes: Mapping[Any, Any], meta: Mapping[str, Any], *, bits: int | None, time_ns: int
-) -> None:
-    """As `Run.put`. Large entries of metadata that exceed the limit are left out, with a note and a warning."""
-    try:
-        run.put(image, axes, meta=meta, bits=bits, time_ns=time_ns)
-    except (FrameRefused, ProtocolError):
-        short = {key: _short(value) for key, value in meta.items()}
-        large = [key for key in meta if short[key] is not meta[key]]
-        if not large:
-            raise
-        run.put(image, axes, meta=short, bits=bits, time_ns=time_ns)  # raises again what had another reason
-        changes = Changes(texts=len(large), first_text=f"[{large[0]!r:.60}] ({short[large[0]]})")
-        run.warn_of_changes(changes, f"the metadata of frame {run.next - 1}")
+class HookFrames:
+    """Puts the frames of a hook into a run. n_dropped: those that came again, and are stored already.
+
+    A refused frame is in the run's warnings and its receipt: it raises nothing where the next one is put.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.n_dropped = 0
+        self._run = run
+        run.refused.is_raised = False
+
+    def put(
+        self, image: NDArray[Any], axes: Mapping[Any, Any], meta: Mapping[str, Any], bits: int | None, time_ns: int
+    ) -> bool:
+        """As `Run.put`; False for a frame that is stored already.
+
+        Large entries of metadata that exceed the limit are left out, with a note and a warning.
+        """
+        run = self._run
+        if axes in run.stored:
+            self.n_dropped += 1
+            return False
+        try:
+            run.put(image, axes, meta=meta, bits=bits, time_ns=time_ns)
+        except (FrameRefused, ProtocolError):
+            short = {key: _short(value) for key, value in meta.items()}
+            large = [key for key in meta if short[key] is not meta[key]]
+            if not large:
+                raise
+            run.put(image, axes, meta=short, bits=bits, time_ns=time_ns)  # raises again what had another reason
+            changes = Changes(texts=len(large), first_text=f"[{large[0]!r:.60}] ({short[large[0]]})")
+            run.warn_of_changes(changes, f"the metadata of frame {run.next - 1}")
+        return True
+
+
+def fitting_bits(depth: object, image: NDArray[Any]) -> int | None:
+    """The bit depth of a camera as `bits` of `Run.put`, where the array can hold it."""
+    fits = image.ndim == 2 and depth in SIGNIFICANT_BITS.get(image.dtype.str, ())
+    return depth if fits and isinstance(depth, int) else None
 
 
 def _short(value: Any) -> Any:

@@ -323,8 +323,8 @@ class Run:
         """Wait until the run and all its mirrors, levels of tiles included, have ended; return the result of each.
 
         `close` does not wait for them. The daemon is asked, and may restart meanwhile. Raises WaitTimeout after
-        timeout_s (None: never), DaemonUnavailable when none answers for the patience, ProtocolError when it is too old
-        for the question, or no longer has the dataset.
+        timeout_s (None: never), DaemonUnavailable when none answers for the patience, ProtocolError when it no longer
+        has the dataset.
         """
         self._buffer.check_process()
         self.mirrors = wait_for_mirrors(self._connection, self.name, timeout_s)

@@ -204,7 +204,6 @@ class RunState:
         Raises ProtocolError if it asks for frames that were never put.
         """
         with self.lock:
-            self.patches.notes.is_supported = welcome.has_notes
             self.outbox.message_bytes = min(BATCH_BYTES, welcome.max_payload)
             if self.opened is None:
                 self.outbox.begin(opened.next, opened.received_bytes)

@@ -194,7 +194,7 @@ class OpenQueue:
     def _reopen(self, peer: Peer, acquisition: ActiveAcquisition, request: Open) -> None:
         """Give a running acquisition to a producer that lost its connection or was restarted; fence the old one."""
         spec = request.spec
-        if not spec.resume:
+        if not spec.resume and spec.epoch <= acquisition.epoch:  # not a repetition, or one that comes late
             raise AcquisitionRefused(f"acquisition {acquisition.dataset_id!r} is already open", code="name_taken")
         is_same_producer = spec.dataset_id == acquisition.dataset_id
         if is_same_producer and 0 < spec.epoch < acquisition.epoch:

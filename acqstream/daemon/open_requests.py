@@ -90,13 +90,13 @@ class OpenRequests:
         return self._config.max_acquisitions
 
     def prepare(self, spec: AcquisitionSpec, in_use: Collection[str]) -> OpenPlan | Receipt:
-        """Plan an acquisition, or resume an interrupted one if `spec.resume` is set. Imports formats of its mirrors.
+        """Plan an acquisition, or resume an interrupted one: with `spec.resume`, or for an `open` that is repeated.
 
-        in_use: names of all running acquisitions. Creates nothing. Returns the receipt if a producer returns to its own
-        finished acquisition. Raises AcquisitionRefused, DatasetExists, StorageError, or ProtocolError (unknown_ds) if
-        its acquisition is missing from this data directory.
+        in_use: names of all running acquisitions. Creates nothing, imports formats of mirrors. Returns the receipt if
+        a producer returns to its own finished acquisition. Raises AcquisitionRefused, DatasetExists, StorageError, or
+        ProtocolError (unknown_ds) if its acquisition is missing from this data directory.
         """
-        stored = self._find(spec) if spec.resume else None
+        stored = self._find(spec) if spec.resume or spec.epoch > 0 else None
         if stored is not None and stored[1].dataset_id == spec.dataset_id:
             receipt = read_receipt(str(stored[0])) if stored[1].state is not AcquisitionState.INTERRUPTED else None
             if receipt is not None:
@@ -225,7 +225,7 @@ class OpenRequests:
         """Return folder and state of a dataset: by id for a producer that returns, by name for a restarted one."""
         check_name(spec.name)
         named = self._directory.find(spec.name)
-        state = _state_of(named)
+        state = state_of(named)
         if state is not None and state.dataset_id == spec.dataset_id:
             return named, state
         if spec.epoch == 0:
@@ -236,7 +236,7 @@ class OpenRequests:
         for folder in self._directory.folders():  # its name may have a number
             state = None
             with suppress(StorageError):  # an unreadable folder of another dataset must not stop this producer
-                state = _state_of(folder)
+                state = state_of(folder)
             if state is not None and state.dataset_id == spec.dataset_id:
                 return folder, state
         return None
@@ -335,7 +335,7 @@ def _next_epoch(spec: AcquisitionSpec, state: DatasetState) -> int:
     return max(spec.epoch, last)
 
 
-def _state_of(folder: Path) -> DatasetState | None:
+def state_of(folder: Path) -> DatasetState | None:
     """Return the state of a dataset; None for any other folder."""
     try:
         return read_state(str(folder))

@@ -19,10 +19,9 @@ from acqstream.errors import AcqStreamError, FrameRefused, ProtocolError
 from acqstream.log.intake import Slot
 from acqstream.model.frame_header import FrameHeader
 from acqstream.protocol.encoding import Encoding, decode_header, decode_part
-from acqstream.protocol.frame_batch import FrameBatch
-from acqstream.protocol.requests import Frame, Open, parse_request
+from acqstream.protocol.frame_batch import Frame, FrameBatch, MemoryPlace
+from acqstream.protocol.requests import Open, parse_request
 from acqstream.protocol.session import Verdict
-from acqstream.protocol.shared_memory import MemoryPlace
 
 _SCRAP_BYTES = 64 * 2**10
 MAX_PARTS_AT_ONCE = 2000  # dropped before the loop looks after others: a message of 1 MB can have 500,000, for over 1 s

@@ -21,7 +21,7 @@ from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory, boot_id, check_name
 from acqstream.daemon.endpoints import Endpoints
 from acqstream.daemon.open_queue import OpenQueue
-from acqstream.daemon.open_requests import OpenRequests, kept_entries, kept_summary
+from acqstream.daemon.open_requests import OpenRequests, kept_entries, kept_summary, state_of
 from acqstream.daemon.resources import Resources, unexpected
 from acqstream.daemon.runtime_folder import ShutdownFile
 from acqstream.daemon.view_process import ViewProcess
@@ -29,12 +29,10 @@ from acqstream.description.space import not_understood
 from acqstream.errors import (
     AcqStreamError,
     AcquisitionRefused,
-    CorruptDataset,
     FrameRefused,
     ProtocolError,
     StorageError,
 )
-from acqstream.log.state_file import DatasetState, read_state
 from acqstream.mirrors.run_end import mirror_results
 from acqstream.model.frame_header import MAX_NUMBER
 from acqstream.model.state import AcquisitionState
@@ -350,7 +348,6 @@ def welcome(config: DaemonConfig, endpoints: Endpoints, shutdown_file: ShutdownF
         sockets=endpoints.identities(),
         max_skip=MAX_NUMBER,
         max_patch=MAX_PART_BYTES,
-        has_notes=True,
         shutdown=str(shutdown_file.path),
     )
 
@@ -367,7 +364,7 @@ def read_stored_mirrors(request: Mirrors, directory: DataDirectory) -> tuple[str
     request.name: checked. Raises ProtocolError (unknown_ds) if the data directory has no such dataset.
     """
     folder = directory.find(request.name)
-    state = _state_of(os.fspath(folder))
+    state = state_of(folder)
     if state is None or state.dataset_id != request.dataset_id:
         missing = f"dataset {request.dataset_id!r} is not in this data directory as {request.name!r:.120}"
         text = f"{missing}: its folder was renamed, moved or deleted"
@@ -390,10 +387,3 @@ def _newer(stored: MirrorResult, recent: Mapping[str, MirrorResult]) -> MirrorRe
 
 def _short(mirrors: Iterable[MirrorResult]) -> tuple[MirrorResult, ...]:
     return tuple(replace(one, reason=one.reason[:MAX_REASON_CHARACTERS]) for one in mirrors)
-
-
-def _state_of(folder: str) -> DatasetState | None:
-    try:
-        return read_state(folder)
-    except (FileNotFoundError, NotADirectoryError, CorruptDataset):
-        return None

@@ -18,6 +18,7 @@ from pathlib import Path
 from acqstream.errors import ConfigError, ProtocolError
 from acqstream.model.state import CLAIM_BYTES
 from acqstream.protocol import shared_memory as wire
+from acqstream.protocol.frame_batch import MemoryPlace
 from acqstream.storage import local_sockets
 from acqstream.storage.handover import close_handle, duplicate_handle, map_sealed_memory
 from acqstream.storage.platform import memory_listener
@@ -53,7 +54,7 @@ class ProducerMemory:
         weakref.finalize(memory, close_handle, duplicate).atexit = False
         return memory
 
-    def part(self, place: wire.MemoryPlace, length: int) -> memoryview:
+    def part(self, place: MemoryPlace, length: int) -> memoryview:
         """Return `length` bytes at a place, not copied. Raises ProtocolError if they are outside this memory."""
         if place.generation != self.generation:
             text = f"'mem' names memory {place.generation}; this connection's is {self.generation}"

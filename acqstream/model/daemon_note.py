@@ -33,7 +33,7 @@ class DaemonNote:
 
 
 def parse_daemon_note(text: str) -> DaemonNote | None:
-    """Return the note in a line, None if it is not one: an earlier version wrote none."""
+    """Return the note in a line, None if it is not one, as of a daemon that is starting."""
     try:
         values: Any = json.loads(text)
         endpoints, boot, log = values["endpoints"], values.get("boot", ""), values.get("log", "")

@@ -265,9 +265,9 @@ class DaemonStatus:
     """A daemon. endpoint is the one that answered, set by the client; endpoints are all for producers.
 
     data is the data directory; memory_budget_bytes bounds the memory for pixels. reserve_bytes is the free space at
-    which runs are paused. It and totals are None from a daemon of an earlier version. left_out counts
-    acquisitions, mirrors and warnings that did not fit into the answer; empty if all did. ended has the latest
-    acquisitions that ended within the last minute, at most 100: many end between two questions.
+    which runs are paused. left_out counts acquisitions, mirrors and warnings that did not fit into the answer; empty if
+    all did. ended has the latest acquisitions that ended within the last minute, at most 100: many end between two
+    questions.
     """
 
     endpoint: str = ""
@@ -280,10 +280,10 @@ class DaemonStatus:
     memory_used_bytes: int = 0
     memory_peak_bytes: int = 0
     free_bytes: int | None = None
-    reserve_bytes: int | None = None
+    reserve_bytes: int = 0
     space: str = ""
     load: LoadStatus = LoadStatus()
-    totals: DaemonTotals | None = None
+    totals: DaemonTotals = DaemonTotals()
     acquisitions: tuple[AcquisitionStatus, ...] = ()
     ended: tuple[EndedStatus, ...] = ()
     views: ViewProcessStatus = ViewProcessStatus()

@@ -244,7 +244,5 @@ def _totals_of(before: DaemonView, after: DaemonView) -> tuple[DaemonTotals, Dae
     """The totals of two views of the same daemon; None if one did not answer, or it was started again meanwhile."""
     if before.status is None or after.status is None:
         return None
-    if before.status.totals is None or after.status.totals is None:
-        return None
     is_same = before.status.boot == after.status.boot and after.status.uptime_s >= before.status.uptime_s
     return (before.status.totals, after.status.totals) if is_same else None

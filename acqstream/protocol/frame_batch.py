@@ -1,28 +1,36 @@
-"""`frame` and `frames`, encoded, and `frames`, parsed: many equally shaped frames in one message.
+"""`frame` and `frames`, encoded, and parsed: many equally shaped frames in one message.
 
 Field names on the wire: docs/protocol.md, "frame" and "frames".
 """
 
 from __future__ import annotations
 
+import functools
+import re
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgpack
 import xxhash
 
-from acqstream.errors import ConfigError, FrameRefused, ProtocolError
+from acqstream.errors import ConfigError, FieldError, FrameRefused, ProtocolError
 from acqstream.model.axes import AxisValue, are_good_columns, axes_json, axes_json_rows, check_axes
 from acqstream.model.fields import check_integer, check_map, check_optional_integer
-from acqstream.model.frame_header import FrameHeader, FrameRun, PixelType
+from acqstream.model.frame_header import FrameHeader, FrameRun, PixelType, pixel_type_of
 from acqstream.model.metadata import check_given, encode_given, frame_text
 from acqstream.protocol.encoding import MAX_HEADER_BYTES, Encoding, encode_header, take_dataset_id
-from acqstream.protocol.shared_memory import MemoryPlace, parse_place
 
 MAX_METADATA_BYTES = MAX_HEADER_BYTES - 8192
 """Upper limit of a frame's encoded metadata; the rest of its header is bounded."""
+
+
+class MemoryPlace(NamedTuple):
+    """Place of a payload: the number of the memory, and the byte offset in it."""
+
+    generation: int
+    offset: int
 
 
 class FrameKind(NamedTuple):
@@ -133,7 +141,29 @@ def encode_request(kind: str, **fields: Any) -> bytes:
 
 MAX_BATCH_FRAMES = 4096
 SUM_DIGITS = 16  # of a checksum, hexadecimal
+_CHECKSUM = re.compile(r"[0-9a-fA-F]{16}")
 _INVALID = (ProtocolError, ValueError, TypeError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """place is None where the pixels are a part of the message."""
+
+    dataset_id: str
+    header: FrameHeader
+    place: MemoryPlace | None = None
+
+    @property
+    def first(self) -> int:
+        return self.header.number
+
+    @property
+    def count(self) -> int:
+        return 1
+
+    @property
+    def payload_bytes(self) -> int:
+        return self.header.payload_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,20 +191,62 @@ class FrameBatch:
         return self.count * self.frame_bytes
 
 
-def parse_frames(
-    fields: Mapping[str, Any],
-    *,
-    kind_of: Callable[[Mapping[str, Any], int], tuple[PixelType, int, int]],
-    checksum_of: Callable[[object, str], int | None],
-) -> FrameBatch:
-    """The batch in a decoded header. kind_of and checksum_of read the fields that `frame` has too.
+def parse_frame(fields: Mapping[str, Any]) -> Frame:
+    """The frame in a decoded header. Raises ProtocolError, or FrameRefused once its number could be read."""
+    dataset_id = take_dataset_id(fields)
+    number = check_integer(fields.get("n"), "n")
+    pixel_type, height, width = _parse_kind(fields, number)
+    try:
+        axes = check_axes(fields.get("ax"))
+        axes_text = axes_json(axes)
+        checksum, metadata_checksum = _parse_checksum(fields.get("sum")), _parse_checksum(fields.get("msum"), "msum")
+        metadata, time_ns = take_metadata(fields.get("meta"), axes_text, fields.get("tns"))
+    except _INVALID as error:
+        raise FrameRefused(f"frame {number}: {error}", code="bad_header", number=number) from error
+    kind = (pixel_type, height, width)
+    header = FrameHeader(number, *kind, axes, metadata, checksum, time_ns, axes_text, metadata_checksum)
+    return Frame(dataset_id, header, parse_place(fields, number))
 
-    Raises ProtocolError or FrameRefused where not even the first frame can be read.
-    """
+
+def _parse_kind(fields: Mapping[str, Any], number: int) -> tuple[PixelType, int, int]:
+    """Pixel type, height and width. Raises FrameRefused for frame `number`."""
+    dtype, shape = fields.get("dt"), fields.get("sh")
+    if type(dtype) is not str or not isinstance(shape, list | tuple) or len(shape) > 4 or not are_integers(shape):
+        raise FrameRefused("'dt' must be a dtype string and 'sh' a list of integers", code="bad_header", number=number)
+    try:
+        pixel_type = _pixel_type(dtype, tuple(shape), check_optional_integer(fields.get("bits"), "bits"))
+    except ProtocolError as error:
+        raise FrameRefused(f"frame {number}: {error}", code="bad_header", number=number) from error
+    except (ValueError, TypeError) as error:
+        raise FrameRefused(f"frame {number}: {error}", code="dtype_unsupported", number=number) from error
+    return pixel_type, shape[0], shape[1]
+
+
+def are_integers(values: Sequence[object]) -> bool:
+    """False if one is 64.0 or True, which hash like integers and so would pass every cache after this check."""
+    return set(map(type, values)) <= {int}
+
+
+@functools.lru_cache(maxsize=256)
+def _pixel_type(dtype: str, shape: tuple[int, ...], bits: int | None) -> PixelType:
+    return pixel_type_of(dtype, shape, bits)
+
+
+def _parse_checksum(value: object, key: str = "sum") -> int | None:
+    if value is None:
+        return None
+    digits = value.get("xxh3") if isinstance(value, dict) else None
+    if type(digits) is not str or _CHECKSUM.fullmatch(digits) is None:  # `int` takes signs and blanks too
+        raise ProtocolError(f'field {key!r} must be {{"xxh3": 16 hex digits}}')
+    return int(digits, 16)
+
+
+def parse_frames(fields: Mapping[str, Any]) -> FrameBatch:
+    """The batch in a decoded header. Raises ProtocolError, FrameRefused where not even the first frame can be read."""
     dataset_id = take_dataset_id(fields)
     first = check_integer(fields.get("n"), "n")
     count = check_integer(fields.get("count"), "count", minimum=1, maximum=MAX_BATCH_FRAMES)
-    pixel_type, height, width = kind_of(fields, first)
+    pixel_type, height, width = _parse_kind(fields, first)
     try:
         columns = _Columns(
             _axis_columns(fields.get("ax"), count),
@@ -188,11 +260,25 @@ def parse_frames(
     kind = (pixel_type, height, width)
     headers: FrameRun | Sequence[FrameHeader | FrameRefused] | None = _run_at_once(first, count, kind, columns)
     if headers is None:
-        headers = _headers_one_by_one(first, count, kind, columns, checksum_of)
+        headers = _headers_one_by_one(first, count, kind, columns)
         good = [header for header in headers if isinstance(header, FrameHeader)]
         headers = FrameRun.of(good) if len(good) == count else headers
     frame_bytes = height * width * pixel_type.pixel_bytes
     return FrameBatch(dataset_id, first, count, frame_bytes, headers, parse_place(fields, first))
+
+
+def parse_place(fields: Mapping[str, Any], number: int) -> MemoryPlace | None:
+    """Field `mem` of a frame, None where the payload comes as a message part. Raises FrameRefused."""
+    value = fields.get("mem")
+    if value is None:
+        return None
+    if isinstance(value, list | tuple) and len(value) == 2:
+        try:
+            return MemoryPlace(check_integer(value[0], "mem[0]", 1), check_integer(value[1], "mem[1]"))
+        except FieldError as error:
+            raise FrameRefused(f"frame {number}: {error}", code="bad_header", number=number) from error
+    text = f"frame {number}: 'mem' must be [generation, offset], two integers, not {value!r:.60}"
+    raise FrameRefused(text, code="bad_header", number=number)
 
 
 class _Columns(NamedTuple):
@@ -261,7 +347,6 @@ def _headers_one_by_one(
     count: int,
     kind: tuple[PixelType, int, int],
     columns: _Columns,
-    checksum_of: Callable[[object, str], int | None],
 ) -> list[FrameHeader | FrameRefused]:
     """The header of each frame, or its error."""
     headers: list[FrameHeader | FrameRefused] = []
@@ -282,7 +367,7 @@ def _headers_one_by_one(
             axes_text = axes_json(own)
             text, time_ns = take_metadata(metadata, axes_text, time_ns)  # noqa: PLW2901 - it may stand in the metadata
             checksum, metadata_checksum = (
-                checksum_of({"xxh3": one} if one is not None else None, key)
+                _parse_checksum({"xxh3": one} if one is not None else None, key)
                 for one, key in ((digits, "sums"), (metadata_digits, "msums"))
             )
             headers.append(FrameHeader(number, *kind, own, text, checksum, time_ns, axes_text, metadata_checksum))

@@ -63,11 +63,6 @@ def _wires(message: type[DaemonMessage]) -> Mapping[str, Wire]:
     return _WIRES[message]
 
 
-def _read_news(fields: Fields, key: str) -> bool:
-    """False from a daemon that is older than the field."""
-    return fields.flag(key, default=False)
-
-
 def _read_limit(fields: Fields, key: str) -> Limit:
     limit = fields.child(key)
     return Limit(limit.integer("n"), limit.integer("bytes"))
@@ -100,8 +95,7 @@ class Welcome(DaemonMessage):
     memory is the path of the socket that takes shared memory, or empty. sockets identifies the files
     of all local sockets, by path: see `socket_identity`. max_skip is how many numbers one `skip` may declare.
     shutdown is the path of the file with the key of a `shutdown` request. max_patch limits the second part of a
-    `patch`.
-    has_notes: it takes `note`.
+    `patch`. has_notes: it takes `note`, as each daemon does; for senders that look.
     """
 
     kind = "welcome"
@@ -119,7 +113,7 @@ class Welcome(DaemonMessage):
     max_skip: Annotated[int, Wire("max_skip", _INTEGER)] = MAX_NUMBER
     shutdown: Annotated[str, Wire("shutdown", _TEXT)] = ""
     max_patch: Annotated[int, Wire("max_patch", _INTEGER)] = 0
-    has_notes: Annotated[bool, Wire("notes", _read_news)] = False
+    has_notes: Annotated[bool, Wire("notes", lambda _fields, _key: True)] = True
 
 
 @dataclass(frozen=True, slots=True)

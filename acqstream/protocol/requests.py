@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from acqstream.errors import FrameRefused, ProtocolError
+from acqstream.errors import ProtocolError
 from acqstream.model.acquisition_spec import (
     DEFAULT_DURABILITY_S,
     AcquisitionSpec,
@@ -20,7 +19,7 @@ from acqstream.model.acquisition_spec import (
     FrameHint,
     TileSpec,
 )
-from acqstream.model.axes import axes_json, check_axes
+from acqstream.model.axes import check_axes
 from acqstream.model.dataset_name import normal_name
 from acqstream.model.fields import (
     check_choice,
@@ -30,13 +29,13 @@ from acqstream.model.fields import (
     check_optional_integer,
     field_error,
 )
-from acqstream.model.frame_header import MAX_NUMBER, FrameHeader, PixelType, pixel_type_of
+from acqstream.model.frame_header import MAX_NUMBER, pixel_type_of
 from acqstream.model.metadata import check_depth
 from acqstream.model.run_note import RUN, RunNote, note_id, note_source, note_text, note_values
 from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec, is_view_name
 from acqstream.protocol.encoding import take_dataset_id, take_text
-from acqstream.protocol.frame_batch import FrameBatch, parse_frames, take_metadata
-from acqstream.protocol.shared_memory import MemoryOffer, MemoryPlace, parse_offer, parse_place
+from acqstream.protocol.frame_batch import Frame, FrameBatch, are_integers, parse_frame, parse_frames
+from acqstream.protocol.shared_memory import MemoryOffer, parse_offer
 
 MAX_MIRRORS = 16
 MAX_SETTINGS_BYTES = 4096
@@ -109,7 +108,6 @@ def shutdown_key_in(content: bytes) -> str | None:
 
 
 PROTOCOL_VERSION = 1
-_CHECKSUM = re.compile(r"[0-9a-fA-F]{16}")
 CloseStatus = Literal["completed", "canceled", "error"]
 CLOSE_STATUSES: tuple[CloseStatus, ...] = get_args(CloseStatus)
 MAX_SHUTDOWN_KEY = 200
@@ -126,27 +124,6 @@ class Hello:
 class Open:
     spec: AcquisitionSpec
     memory: MemoryOffer = field(default_factory=MemoryOffer)
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """place is None where the pixels are a part of the message."""
-
-    dataset_id: str
-    header: FrameHeader
-    place: MemoryPlace | None = None
-
-    @property
-    def first(self) -> int:
-        return self.header.number
-
-    @property
-    def count(self) -> int:
-        return 1
-
-    @property
-    def payload_bytes(self) -> int:
-        return self.header.payload_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,59 +226,6 @@ def _parse_hello(fields: Mapping[str, Any]) -> Hello:
     return Hello(version, check_map(fields.get("client"), "client"))
 
 
-def _parse_frame(fields: Mapping[str, Any]) -> Frame:
-    dataset_id = take_dataset_id(fields)
-    number = check_integer(fields.get("n"), "n")
-    pixel_type, height, width = _parse_kind(fields, number)
-    try:
-        axes = check_axes(fields.get("ax"))
-        axes_text = axes_json(axes)
-        checksum, metadata_checksum = _parse_checksum(fields.get("sum")), _parse_checksum(fields.get("msum"), "msum")
-        metadata, time_ns = take_metadata(fields.get("meta"), axes_text, fields.get("tns"))
-    except (ProtocolError, ValueError, TypeError, RecursionError) as error:
-        raise FrameRefused(f"frame {number}: {error}", code="bad_header", number=number) from error
-    kind = (pixel_type, height, width)
-    header = FrameHeader(number, *kind, axes, metadata, checksum, time_ns, axes_text, metadata_checksum)
-    return Frame(dataset_id, header, parse_place(fields, number))
-
-
-def _parse_kind(fields: Mapping[str, Any], number: int) -> tuple[PixelType, int, int]:
-    """Pixel type, height and width. Raises FrameRefused for frame `number`."""
-    dtype, shape = fields.get("dt"), fields.get("sh")
-    if type(dtype) is not str or not isinstance(shape, list | tuple) or len(shape) > 4 or not _are_integers(shape):
-        raise FrameRefused("'dt' must be a dtype string and 'sh' a list of integers", code="bad_header", number=number)
-    try:
-        pixel_type = _pixel_type(dtype, tuple(shape), check_optional_integer(fields.get("bits"), "bits"))
-    except ProtocolError as error:
-        raise FrameRefused(f"frame {number}: {error}", code="bad_header", number=number) from error
-    except (ValueError, TypeError) as error:
-        raise FrameRefused(f"frame {number}: {error}", code="dtype_unsupported", number=number) from error
-    return pixel_type, shape[0], shape[1]
-
-
-def _parse_frames(fields: Mapping[str, Any]) -> FrameBatch:
-    return parse_frames(fields, kind_of=_parse_kind, checksum_of=_parse_checksum)
-
-
-def _are_integers(values: Sequence[object]) -> bool:
-    """False if one is 64.0 or True, which hash like integers and so would pass every cache after this check."""
-    return set(map(type, values)) <= {int}
-
-
-@functools.lru_cache(maxsize=256)
-def _pixel_type(dtype: str, shape: tuple[int, ...], bits: int | None) -> PixelType:
-    return pixel_type_of(dtype, shape, bits)
-
-
-def _parse_checksum(value: object, key: str = "sum") -> int | None:
-    if value is None:
-        return None
-    digits = value.get("xxh3") if isinstance(value, dict) else None
-    if type(digits) is not str or _CHECKSUM.fullmatch(digits) is None:  # `int` takes signs and blanks too
-        raise ProtocolError(f'field {key!r} must be {{"xxh3": 16 hex digits}}')
-    return int(digits, 16)
-
-
 def _parse_skip(fields: Mapping[str, Any]) -> Skip:
     count = check_integer(fields.get("count", 1), "count", minimum=1, maximum=MAX_NUMBER)
     return Skip(
@@ -369,7 +293,7 @@ def _parse_frame_hint(value: object) -> FrameHint | None:
     if value is None:
         return None
     dtype, shape = (value.get("dt"), value.get("sh")) if isinstance(value, dict) else (None, None)
-    if type(dtype) is not str or not isinstance(shape, list) or not _are_integers(shape):
+    if type(dtype) is not str or not isinstance(shape, list) or not are_integers(shape):
         raise ProtocolError('field \'frame\' must be null or {"dt": dtype, "sh": [Y, X]}, two integers')
     try:
         pixel_type = pixel_type_of(dtype, shape)
@@ -462,8 +386,8 @@ def _parse_note(fields: Mapping[str, Any]) -> AddNote:
 _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Request]] = {
     "hello": _parse_hello,
     "open": _parse_open,
-    "frame": _parse_frame,
-    "frames": _parse_frames,
+    "frame": parse_frame,
+    "frames": parse_frames,
     "skip": _parse_skip,
     "patch": _parse_patch,
     "close": _parse_close,

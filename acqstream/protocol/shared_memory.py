@@ -1,4 +1,4 @@
-"""Messages that hand memory over to the daemon, and spans of payloads in it. docs/protocol.md, "Shared memory".
+"""Messages that hand memory over to the daemon, and the offer of it in `open`. docs/protocol.md, "Shared memory".
 
 The handover is one message each way over a local socket of its own: AF_UNIX, SOCK_SEQPACKET on Linux, where the
 descriptor of the memory comes with the producer's (SCM_RIGHTS); TCP on loopback on Windows, where the message names the
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from acqstream.errors import FieldError, FrameRefused, ProtocolError
+from acqstream.errors import ProtocolError
 from acqstream.model.fields import check_integer, check_map, check_optional_integer
 from acqstream.model.state import WORD_BYTES
 from acqstream.protocol.encoding import Encoding, decode_header, encode_header, take_text
@@ -23,13 +23,6 @@ MAX_HANDOVER_BYTES = 4096
 MAX_WHY = 300
 _MAX_HANDLE = 2**26  # multiples of 4, at most 2**24 in a process; larger ones may be pseudo handles
 _TOKEN = re.compile(r"[0-9a-f]{32}")
-
-
-class MemoryPlace(NamedTuple):
-    """Place of a payload: the number of the memory, and the byte offset in it."""
-
-    generation: int
-    offset: int
 
 
 class MemoryMessage(NamedTuple):
@@ -49,20 +42,6 @@ class MemoryOffer:
 
     token: str = ""
     why: str = ""
-
-
-def parse_place(fields: Mapping[str, Any], number: int) -> MemoryPlace | None:
-    """Field `mem` of a frame, None where the payload comes as a message part. Raises FrameRefused."""
-    value = fields.get("mem")
-    if value is None:
-        return None
-    if isinstance(value, list | tuple) and len(value) == 2:
-        try:
-            return MemoryPlace(check_integer(value[0], "mem[0]", 1), check_integer(value[1], "mem[1]"))
-        except FieldError as error:
-            raise FrameRefused(f"frame {number}: {error}", code="bad_header", number=number) from error
-    text = f"frame {number}: 'mem' must be [generation, offset], two integers, not {value!r:.60}"
-    raise FrameRefused(text, code="bad_header", number=number)
 
 
 def parse_offer(fields: Mapping[str, Any]) -> MemoryOffer:

@@ -2,49 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterable
-from dataclasses import MISSING, Field, asdict, fields
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from acqstream.model.fields import Fields, check_integer, check_list, check_number, check_text
 from acqstream.model.receipt import MissingFrames
-from acqstream.model.status import (
-    AcquisitionStatus,
-    DaemonStatus,
-    DaemonTotals,
-    EndedStatus,
-    LatencyHistogram,
-    LoadStatus,
-    UnfinishedViewStatus,
-    ViewProcessStatus,
-    ViewStatus,
-)
+from acqstream.model.status import AcquisitionStatus, DaemonStatus, LatencyHistogram
 
 MAX_STATUS_BYTES = 15 * 2**16
 """Limit for the lists of a daemon's status, as JSON; the complete status must fit into one header part."""
 _WIRE_NAMES = {"dataset_id": "ds"}
-_NUMBERS = (int, float)
 
-_Status = TypeVar(
-    "_Status",
-    DaemonStatus,
-    DaemonTotals,
-    LatencyHistogram,
-    LoadStatus,
-    AcquisitionStatus,
-    EndedStatus,
-    ViewProcessStatus,
-    ViewStatus,
-    UnfinishedViewStatus,
-)
+_Status = TypeVar("_Status")
 
 
 def acquisition_fields(status: AcquisitionStatus) -> dict[str, Any]:
     """Return the fields of one acquisition."""
-    mirrors = {name: _plain_fields(view) for name, view in status.mirrors.items()}
-    lists = {"warnings": list(map(list, status.warnings)), "gaps": list(map(asdict, status.gaps))}
-    return {**_plain_fields(status), **lists, "mirrors": mirrors}
+    values: dict[str, Any] = _plain(status)
+    return values
 
 
 def daemon_fields(status: DaemonStatus) -> dict[str, Any]:
@@ -52,75 +31,68 @@ def daemon_fields(status: DaemonStatus) -> dict[str, Any]:
 
     The first acquisitions, the first mirrors and the latest warnings are kept.
     """
-    values = _plain_fields(status)
+    values: dict[str, Any] = _plain(status)
     del values["endpoint"], values["left_out"]
-    values["endpoints"] = list(status.endpoints)
-    values["load"] = _plain_fields(status.load)
-    if status.totals is None:
-        del values["totals"]
-    else:
-        values["totals"] = _totals_fields(status.totals)
-    mirrors = [_plain_fields(view) for view in status.views.mirrors]
-    values["views"] = {**_plain_fields(status.views), "mirrors": mirrors}
-    values["ended"] = list(map(_plain_fields, status.ended))
-    values["acquisitions"] = [acquisition_fields(one) for one in status.acquisitions]
     return values if _json_bytes(values) <= MAX_STATUS_BYTES else _shortened(values)
 
 
 def parse_acquisition(values: Fields) -> AcquisitionStatus:
     """Parse the fields of one acquisition; unknown ones are ignored, absent ones have their defaults.
 
-    Raises FieldError naming a field of another type. So do the functions below.
+    Raises FieldError naming a field of another type. So does the function below.
     """
-    warnings = tuple(map(_warning, values.items("warnings"))) if "warnings" in values else ()
-    mirrors = _child(values, "mirrors")
-    views = {name: _parse(ViewStatus, mirrors.child(name)) for name in mirrors.values}
-    gaps = tuple(map(MissingFrames.of, _children(values, "gaps")))
-    return _parse(AcquisitionStatus, values, warnings=warnings, gaps=gaps, mirrors=views)
+    return _parse(AcquisitionStatus, values)
 
 
 def parse_daemon(values: Fields) -> DaemonStatus:
     """Parse the fields of a daemon."""
-    views = _child(values, "views")
-    left_out = _child(values, "left_out")
-    mirrors = tuple(_parse(UnfinishedViewStatus, view) for view in _children(views, "mirrors"))
-    return _parse(
-        DaemonStatus,
-        values,
-        endpoints=values.texts("endpoints") if "endpoints" in values else (),
-        load=_parse(LoadStatus, _child(values, "load")),
-        totals=_parse_totals(values.child("totals")) if "totals" in values else None,
-        views=_parse(ViewProcessStatus, views, mirrors=mirrors),
-        acquisitions=tuple(map(parse_acquisition, _children(values, "acquisitions"))),
-        ended=tuple(_parse(EndedStatus, one) for one in _children(values, "ended")),
-        left_out={kind: left_out.integer(kind) for kind in left_out.values},
-    )
+    return _parse(DaemonStatus, values)
 
 
-def _totals_fields(totals: DaemonTotals) -> dict[str, Any]:
-    values = _plain_fields(totals)
-    for name in ("publish_latency", "durable_latency"):
-        latency: LatencyHistogram = values[name]
-        values[name] = {"bounds_s": [*latency.bounds_s], "counts": [*latency.counts], "sum_s": latency.sum_s}
-    return {**values, "warnings": dict(totals.warnings), "ended": dict(totals.ended)}
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it: an object is a map of its fields by their names on the wire."""
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if is_dataclass(value):
+        return {_WIRE_NAMES.get(one.name, one.name): _plain(getattr(value, one.name)) for one in fields(value)}
+    return value
 
 
-def _parse_totals(values: Fields) -> DaemonTotals:
-    def counts(name: str) -> dict[str, int]:
-        child = _child(values, name)
-        return {key: child.integer(key) for key in child.values}
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
 
-    def latency(name: str) -> LatencyHistogram:
-        return _parse_latency(values.child(name)) if name in values else LatencyHistogram()
 
-    return _parse(
-        DaemonTotals,
-        values,
-        warnings=counts("warnings"),
-        ended=counts("ended"),
-        publish_latency=latency("publish_latency"),
-        durable_latency=latency("durable_latency"),
-    )
+def _parse(kind: type[_Status], values: Fields) -> _Status:
+    """Make an object of the fields in `values`, each of the type that the object declares."""
+    hints = {name: (_WIRE_NAMES.get(name, name), hint) for name, hint in _hints(kind).items()}  # type: ignore[arg-type]
+    return kind(**{name: _read(hint, key, values) for name, (key, hint) in hints.items() if key in values})
+
+
+def _read(hint: Any, name: str, values: Fields) -> Any:
+    """Return the value under `name`, if it is of this type; None stands for a number that may be unknown."""
+    origin, (item, *_) = get_origin(hint), (*get_args(hint), None)
+    if hint is LatencyHistogram:
+        return _parse_latency(values.child(name))
+    if is_dataclass(hint):
+        return _parse(hint, values.child(name))  # type: ignore[arg-type]  # it is a class
+    if origin is tuple and item is MissingFrames:
+        return tuple(map(MissingFrames.of, values.children(name)))
+    if origin is tuple and is_dataclass(item):
+        return tuple(_parse(item, one) for one in values.children(name))  # type: ignore[arg-type]
+    if origin is tuple:
+        return values.texts(name) if item is str else tuple(map(_warning, values.items(name)))
+    if origin is Mapping:
+        child, of_each = values.child(name), get_args(hint)[1]
+        return {key: child.integer(key) if of_each is int else _read(of_each, key, child) for key in child.values}
+    if hint is str:
+        return values.text(name)
+    if NoneType in get_args(hint) and values.values[name] is None:
+        return None
+    values.number(name)
+    return values.values[name]  # integers stay integers
 
 
 def _parse_latency(values: Fields) -> LatencyHistogram:
@@ -137,40 +109,6 @@ def _parse_latency(values: Fields) -> LatencyHistogram:
 def _warning(value: object) -> tuple[str, str, str]:
     code, text, time, *_ = (*check_list(value, "warnings"), None, None, None)
     return check_text(code, "warnings[][0]"), check_text(text, "warnings[][1]"), check_text(time, "warnings[][2]")
-
-
-def _child(values: Fields, name: str) -> Fields:
-    return values.child(name) if name in values else Fields({})
-
-
-def _children(values: Fields, name: str) -> Iterable[Fields]:
-    return values.children(name) if name in values else ()
-
-
-def _plain_fields(status: _Status) -> dict[str, Any]:
-    """Return all fields of an object, nested ones as they are."""
-    return {_WIRE_NAMES.get(one.name, one.name): getattr(status, one.name) for one in fields(status)}
-
-
-def _parse(kind: type[_Status], values: Fields, **nested: Any) -> _Status:
-    """Make an object of the plain fields in `values` and of the nested ones, which are parsed already."""
-    plain = dict(nested)
-    for one in fields(kind):
-        wire_name = _WIRE_NAMES.get(one.name, one.name)
-        if one.name not in nested and wire_name in values:
-            plain[one.name] = _checked(one, wire_name, values)
-    return kind(**plain)
-
-
-def _checked(one: Field[Any], name: str, values: Fields) -> Any:
-    """Return a value of the type that the field's default has; None stands for a number that may be unknown."""
-    default = None if one.default is MISSING else one.default
-    if default is None and values.values[name] is None:
-        return None
-    if default is None or type(default) in _NUMBERS:
-        values.number(name)
-        return values.values[name]  # integers stay integers
-    return values.text(name)
 
 
 def _shortened(values: dict[str, Any]) -> dict[str, Any]:

@@ -114,9 +114,7 @@ class DectrisRecorder(Recorder):
         numbers = f"{first} to {stop - 1}" if stop - first > 1 else f"{first}"
         count = (stop - first) * max(1, len(self._channels))
         text = f"stream image {numbers} {what}"
-        self.tally.lost += count
-        self.tally.sent += count
-        self.tally.warn("lost_frames", text)
+        self.tally.lose(count, text)
         self._run.skip(count, reason=text)
 
     def _refuse_image(self, image: int, text: str) -> None:

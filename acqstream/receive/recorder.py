@@ -86,6 +86,12 @@ class StreamTally:
     def complete(self) -> bool:
         return not self.lost and not self.refused and all(receipt.complete for receipt in self.receipts)
 
+    def lose(self, count: int, text: str) -> None:
+        """Count frames that were sent and never came."""
+        self.lost += count
+        self.sent += count
+        self.warn("lost_frames", text)
+
     def warn(self, code: str, text: str) -> None:
         """Log a text. The first one of each code is kept and logged as a warning, others for debugging."""
         _LOG.log(logging.DEBUG if code in self.warnings else logging.WARNING, "%s: %s", code, text)
@@ -222,9 +228,7 @@ class Recorder:
         assert next_frame is not None  # without a counter nothing is known to be lost
         numbers = f"{next_frame - count} to {next_frame - 1}" if count > 1 else f"{next_frame - 1}"
         text = f"stream frame {numbers} did not arrive"
-        self.tally.lost += count
-        self.tally.sent += count
-        self.tally.warn("lost_frames", text)
+        self.tally.lose(count, text)
         return text
 
     def _refuse(self, frame: int | None, text: str) -> None:

@@ -42,8 +42,7 @@ class DaemonCollector(Collector):
         yield GaugeMetricFamily("acqstream_up", "1 if the daemon answers.", value=float(view.status is not None))
         if view.status is not None:
             yield from _daemon_metrics(view.status)
-            if view.status.totals is not None:
-                yield from _total_metrics(view.status.totals)
+            yield from _total_metrics(view.status.totals)
             yield from _acquisition_metrics(view.status.acquisitions)
             yield from _view_metrics(view.status.acquisitions)
             yield from _run_metrics(view.status.acquisitions, view.ended)

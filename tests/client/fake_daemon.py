@@ -13,14 +13,15 @@ import pytest
 import xxhash
 import zmq
 
-from acqstream.client import default_endpoint
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.model.state import Cursors, Limit
 from acqstream.model.status import DaemonStatus
 from acqstream.protocol.encoding import Encoding, decode_header, encode_header
-from acqstream.protocol.frame_batch import FrameBatch
+from acqstream.protocol.frame_batch import Frame, FrameBatch
 from acqstream.protocol.replies import Ack, Closed, Error, Opened, ShutdownReply, StatusReply, Welcome
-from acqstream.protocol.requests import Close, Frame, Hello, Open, Patch, Ping, Shutdown, Skip, parse_request
+from acqstream.protocol.requests import Close, Hello, Open, Patch, Ping, Shutdown, Skip, parse_request
+from acqstream.protocol.shared_memory import socket_identity
+from acqstream.storage import platform
 from tests.waiting import WAIT_S, until_notified
 
 needs_ipc = pytest.mark.skipif(not zmq.has("ipc"), reason="this ZeroMQ is built without ipc")
@@ -32,11 +33,13 @@ WINDOW_BYTES = 2**30
 class Behavior:
     """What the fake does. Changed by tests while it runs; every field is read anew for every message."""
 
-    boot: str = field(default_factory=default_endpoint.boot_id)
+    version: int = 1
+    hello_error: Error | None = None
+    boot: str = field(default_factory=platform.boot_id)
     ipc: str = ""
     memory: str = ""
     shutdown: str = ""
-    sockets: dict[str, str] = field(default_factory=dict)
+    sockets: dict[str, str] | None = None  # None: as they are
     limit: Limit = field(default_factory=lambda: Limit(10**9, 10**15))
     window_bytes: int = WINDOW_BYTES
     max_payload: int = 2**28
@@ -144,7 +147,7 @@ class FakeDaemon:
         if self.behavior.silent:
             return
         if isinstance(request, Hello):
-            self._reply(peer, self._welcome())
+            self._reply(peer, self.behavior.hello_error or self._welcome())
         elif isinstance(request, Open):
             self._open(peer, request)
         elif isinstance(request, Ping | Shutdown):  # a shutdown is confirmed, and the fake stays
@@ -171,7 +174,7 @@ class FakeDaemon:
     def _welcome(self) -> Welcome:
         b = self.behavior
         return Welcome(
-            1,
+            b.version,
             "fake",
             ("ndtiff",),
             ("|u1", "<u2"),
@@ -181,9 +184,10 @@ class FakeDaemon:
             b.ipc,
             "",
             b.memory,
-            b.sockets,
+            {path: socket_identity(path) for path in (b.ipc.removeprefix("ipc://"), b.memory)}
+            if b.sockets is None
+            else b.sockets,
             shutdown=b.shutdown,
-            has_notes=True,
         )
 
     def _open(self, peer: bytes, request: Open) -> None:

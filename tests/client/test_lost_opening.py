@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from tests.client.fake_daemon import FakeDaemon, needs_ipc
 
 GRAY = np.arange(6, dtype="<u2").reshape(2, 3)
 PATIENCE_S = 60.0  # no test waits for it: a daemon that follows is found by the next attempt
-UNKNOWN = Error("unknown_ds", "no such acquisition in this data directory")
 TAKEN = Error("name_taken", "cells exists already")
 
 
@@ -36,7 +36,9 @@ class DyingDaemon(FakeDaemon):
     def _take(self, peer: bytes, header: bytes, *payload: bytes) -> None:
         from acqstream.protocol.encoding import decode_header
 
-        if isinstance(parse_request(decode_header(header)[0]), self._last):
+        request = parse_request(decode_header(header)[0])
+        if isinstance(request, self._last):
+            self.requests.append(request)
             self._router.close(0)
             self._stopping = True
             self.died.set()
@@ -114,54 +116,21 @@ def test_a_daemon_that_dies_before_it_answers_hello(endpoint, monkeypatch):
         assert [resume for _, resume in succession.follower.opens] == [False]
 
 
-def knows_nothing(daemon: FakeDaemon) -> None:
-    daemon.behavior.resume_error = UNKNOWN
-
-
-def has_opened_it(daemon: FakeDaemon) -> None:
-    daemon.behavior.open_error = TAKEN
-
-
-def test_an_open_that_was_lost_with_the_daemon_is_repeated(endpoint):
-    with Succession(endpoint, Open, knows_nothing) as succession:
+def test_an_open_that_was_lost_with_the_daemon_is_repeated_with_the_next_epoch(endpoint):
+    with Succession(endpoint, Open) as succession:
         check_run(start(succession), succession)
-        (first, is_return), (second, is_return_too) = succession.follower.opens
-        assert first == second
-        assert (is_return, is_return_too) == (True, False)
-
-
-def test_a_run_opened_by_a_daemon_that_died_is_given_to_the_same_client(endpoint):
-    with Succession(endpoint, Open, has_opened_it) as succession:
-        run = start(succession)
-        check_run(run, succession)
-        assert [resume for _, resume in succession.follower.opens] == [True]
-        assert succession.follower.epochs == [1]
+        (first,) = [one for one in succession.first.requests if isinstance(one, Open)]
+        (second,) = [one for one in succession.follower.requests if isinstance(one, Open)]
+        assert (first.spec.epoch, second.spec.epoch, second.spec.resume) == (0, 1, False)
+        assert replace(second.spec, epoch=0) == first.spec
 
 
 def test_a_name_that_another_has_taken_meanwhile_is_refused(endpoint):
     def has_another(daemon: FakeDaemon) -> None:
-        daemon.behavior.resume_error, daemon.behavior.open_error = UNKNOWN, TAKEN
+        daemon.behavior.open_error = TAKEN
 
     with Succession(endpoint, Open, has_another) as succession, pytest.raises(DatasetExists, match="exists already"):
         start(succession)
-
-
-def test_an_open_that_arrives_after_all_is_not_a_stranger(endpoint):
-    """The first `open` is handled between the question for the acquisition and the second `open`."""
-
-    def has_it_late(daemon: FakeDaemon) -> None:
-        knows_nothing(daemon)
-        open_it = daemon._open
-
-        def answer(peer: bytes, request: Open) -> None:
-            open_it(peer, request)
-            daemon.behavior.resume_error, daemon.behavior.open_error = None, TAKEN
-
-        daemon._open = answer  # type: ignore[method-assign]
-
-    with Succession(endpoint, Open, has_it_late) as succession:
-        check_run(start(succession), succession)
-        assert [resume for _, resume in succession.follower.opens] == [True, False, True]
 
 
 @pytest.mark.parametrize("last", [Hello, Open])
@@ -177,7 +146,6 @@ def test_a_daemon_that_dies_after_it_has_pointed_to_its_local_socket(tmp_path):
     local = f"ipc://{tmp_path}/d.sock"
 
     def offers_local(daemon: FakeDaemon) -> None:
-        daemon.behavior.resume_error = UNKNOWN
         daemon.behavior.ipc = local
         daemon.bind_also(local)
 

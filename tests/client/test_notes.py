@@ -27,18 +27,12 @@ def note(number: int) -> RunNote:
     return RunNote(f"note {number}", 5, number, id=f"note-{number}")
 
 
-def queue() -> PatchQueue:
-    patches = PatchQueue()
-    patches.notes.is_supported = True
-    return patches
-
-
 def sent(patches: PatchQueue) -> list[str]:
     return [kind for kind, _, _ in patches.take()]
 
 
 def test_one_note_is_sent_at_a_time() -> None:
-    patches = queue()
+    patches = PatchQueue()
     for number in range(3):
         patches.add_note("dataset", note(number))
     assert sent(patches) == ["note"]
@@ -52,7 +46,7 @@ def test_one_note_is_sent_at_a_time() -> None:
 
 
 def test_a_note_without_an_answer_is_sent_again_over_a_new_connection() -> None:
-    patches = queue()
+    patches = PatchQueue()
     patches.add_note("dataset", note(0))
     assert sent(patches) == ["note"]
     patches.rewind(7)
@@ -64,7 +58,7 @@ def test_a_note_without_an_answer_is_sent_again_over_a_new_connection() -> None:
 
 @pytest.mark.parametrize("is_busy", [False, True])
 def test_a_new_connection_has_the_time_of_a_first_one(*, is_busy: bool) -> None:
-    patches = queue()
+    patches = PatchQueue()
     patches.add_note("dataset", note(0))
     assert sent(patches) == ["note"]
     lost_at = time.monotonic()
@@ -79,7 +73,7 @@ def test_a_new_connection_has_the_time_of_a_first_one(*, is_busy: bool) -> None:
 
 
 def test_only_so_many_notes_wait() -> None:
-    patches = queue()
+    patches = PatchQueue()
     for number in range(MAX_WAITING_NOTES):
         patches.add_note("dataset", note(number))
     with pytest.raises(AcquisitionRefused, match="notes wait for the daemon") as info:
@@ -208,7 +202,6 @@ def test_a_daemon_that_stays_too_busy_is_an_error(daemon: FakeDaemon, monkeypatc
 
 def test_all_notes_together_hold_the_end_for_a_bounded_time() -> None:
     notes = NoteQueue()
-    notes.is_supported = True
     for number in range(MAX_WAITING_NOTES):
         notes.add("dataset", note(number))
     now = 1000.0

@@ -263,6 +263,26 @@ def test_a_client_that_repeats_its_open_gets_the_same_dataset(
     assert [path.name for path in daemon.data.iterdir() if path.is_dir()] == ["slow"]
 
 
+def test_an_open_that_is_repeated_gets_the_same_dataset(daemon: Daemon, clients: Clients, stall: StalledState) -> None:
+    """Twice: the first and the second wait for the disk meanwhile; one that comes late takes nothing."""
+    slow, before, again, after, late = (clients.add() for _ in range(5))
+    begin_stalled(slow, stall)
+    ds = begin(before, "cells", resume=False, on_exists="number")
+    again.send("open", ds=ds, name="cells", on_exists="number", epoch=1)
+    after.send("open", ds=ds, name="cells", on_exists="number", epoch=2)
+    until(lambda: daemon.n_waiting == 4, "all wait")
+    stall.go.set()
+    opened = after.wait_for("opened", "error")
+    assert (opened["ds"], opened["name"], opened["epoch"]) == (ds, "cells", 2)
+    for epoch in (0, 1, 2):
+        late.send("open", ds=ds, name="cells", on_exists="number", epoch=epoch)
+        assert "already open" in late.wait_for("opened", "error")["text"]
+    after.send("frame", PIXELS, ds=ds, n=0, dt="<u2", sh=list(SHAPE), ax={"time": 0})
+    after.send("close", ds=ds, n=1)
+    assert after.wait_for("closed")["receipt"]["stored"] == 1
+    assert sorted(path.name for path in daemon.data.iterdir() if path.is_dir()) == ["cells", "slow"]
+
+
 def test_what_a_connection_sends_after_its_open_is_handled_after_it(
     daemon: Daemon, clients: Clients, stall: StalledState
 ) -> None:

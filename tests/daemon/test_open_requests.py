@@ -121,6 +121,27 @@ def test_it_is_found_also_where_its_name_got_a_number(desk: Desk) -> None:
     assert (one.name, one.epoch, one.log.received) == ("cells_1", 4, 3)
 
 
+@pytest.mark.parametrize("end", ["interrupted", "completed"])
+def test_an_open_that_is_repeated_gets_its_own_acquisition(desk: Desk, end: Status) -> None:
+    """Also where its name got a number: the daemon before this one opened it, and its answer was lost."""
+    (desk.data / "cells" / "notes").mkdir(parents=True)
+    first = desk.open(number_if_taken=True).log
+    desk.end(end)
+    one = desk.answer(number_if_taken=True, epoch=1)
+    if end == "completed":
+        assert one == first.receipt
+    else:
+        assert isinstance(one, ActiveAcquisition)
+        assert (one.name, one.dataset_id, one.epoch, one.log.received) == ("cells_1", OWN, 1, 0)
+    assert not (desk.data / "cells_2").exists()
+
+
+def test_an_open_that_is_repeated_is_the_first_one_to_arrive(desk: Desk) -> None:
+    one = desk.open(epoch=2)
+    assert (one.name, one.epoch, one.is_resumed) == ("cells", 2, False)
+    assert desk.refusal("cells", OTHER, epoch=1)[0] == "name_taken"
+
+
 def test_a_producer_that_was_started_again_gets_the_dataset_of_that_name(desk: Desk) -> None:
     interrupted(desk)
     one = desk.open("cells", OTHER, resume=True, summary={"another": 1})

@@ -17,6 +17,7 @@ import pytest
 from acqstream.daemon.shared_memory_server import MAX_VISITORS, VISIT_S, SharedMemoryServer, offered_memory
 from acqstream.errors import ConfigError, ProtocolError
 from acqstream.protocol import shared_memory as wire
+from acqstream.protocol.frame_batch import MemoryPlace
 from acqstream.storage.handover import PAGE_BYTES, make_sealed_memory
 from acqstream.storage.platform.capabilities import has_local_sockets
 from tests.host_system import descriptors_of
@@ -84,11 +85,11 @@ def test_parts_of_the_memory(server: SharedMemoryServer) -> None:
     with hand_over(server, "ab" * 16):
         memory = server.take("ab" * 16)
     mine = memory.generation
-    assert bytes(memory.part(wire.MemoryPlace(mine, 1), 2)) == b"ba"
-    assert len(memory.part(wire.MemoryPlace(mine, 0), PAGE_BYTES)) == PAGE_BYTES
+    assert bytes(memory.part(MemoryPlace(mine, 1), 2)) == b"ba"
+    assert len(memory.part(MemoryPlace(mine, 0), PAGE_BYTES)) == PAGE_BYTES
     for place, length in (((mine, 1), PAGE_BYTES), ((mine, PAGE_BYTES), 1), ((mine, 2**62), 1), ((mine + 1, 0), 1)):
         with pytest.raises(ProtocolError) as caught:
-            memory.part(wire.MemoryPlace(*place), length)
+            memory.part(MemoryPlace(*place), length)
         assert caught.value.code == "bad_memory"
 
 

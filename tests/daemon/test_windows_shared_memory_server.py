@@ -12,6 +12,7 @@ import pytest
 from acqstream.daemon.shared_memory_server import SharedMemoryServer
 from acqstream.errors import ProtocolError
 from acqstream.protocol import shared_memory as wire
+from acqstream.protocol.frame_batch import MemoryPlace
 from acqstream.storage.handover import PAGE_BYTES, close_handle, make_sealed_memory
 from acqstream.storage.platform import windows_memory_listener
 from acqstream.storage.platform.windows_api import is_windows
@@ -55,10 +56,10 @@ def test_memory_is_taken_once_and_its_bounds_are_kept(server: SharedMemoryServer
         assert (taken["t"], taken["bytes"]) == ("taken", PAGE_BYTES)
         memory = server.take(TOKEN)
     del pages
-    assert bytes(memory.part(wire.MemoryPlace(memory.generation, 0), 5)) == b"hello"
+    assert bytes(memory.part(MemoryPlace(memory.generation, 0), 5)) == b"hello"
     for offset, length in ((1, PAGE_BYTES), (PAGE_BYTES, 1), (2**62, 1)):  # more than was handed over
         with pytest.raises(ProtocolError, match="the memory has 4096"):
-            memory.part(wire.MemoryPlace(memory.generation, offset), length)
+            memory.part(MemoryPlace(memory.generation, offset), length)
     with pytest.raises(ProtocolError):
         server.take(TOKEN)
 

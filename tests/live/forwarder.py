@@ -23,7 +23,7 @@ class Forwarder:
     def __init__(self, port: int) -> None:
         self.connections = 0
         self.cuts = 0
-        self._fatal = b""
+        self._fatal, self._times = b"", 0
         self._target = ("127.0.0.1", port)
         self._listener = socket.create_server(("127.0.0.1", free_port()))
         self.endpoint = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -40,9 +40,9 @@ class Forwarder:
                     one.shutdown(socket.SHUT_RDWR)
             self._open.clear()
 
-    def cut_when(self, text: bytes) -> None:
-        """`cut`, once, instead of passing on what holds this text."""
-        self._fatal = text
+    def cut_when(self, text: bytes, times: int = 1) -> None:
+        """`cut`, so often, instead of passing on what holds this text."""
+        self._fatal, self._times = text, times
 
     def _start(self, target: object, *arguments: object) -> None:
         thread = threading.Thread(target=target, args=arguments)  # type: ignore[arg-type]
@@ -77,8 +77,8 @@ class Forwarder:
         """Pass on what came in at one end; False at its end."""
         assert isinstance(key.fileobj, socket.socket)
         data = key.fileobj.recv(CHUNK_BYTES)
-        if self._fatal and self._fatal in data:
-            self._fatal = b""
+        if self._times and self._fatal in data:
+            self._times -= 1
             self.cuts += 1
             return False
         key.data.sendall(data)

@@ -130,3 +130,52 @@ def test_a_connection_cut_before_opened_gets_its_own_run(tmp_path: Path, resume:
         assert run.name == "cells"
         until(lambda: "closed" in daemon.output(), "the dataset is closed")
         assert sorted(path.name for path in daemon.data.glob("cells*")) == ["cells"]
+
+
+@pytest.mark.parametrize("lost", [b"hello", b"welcome", b"open", b"opened"])
+def test_each_message_of_an_opening_lost_twice(tmp_path: Path, lost: bytes) -> None:
+    with DaemonProcess(tmp_path / "data") as daemon, Forwarder(daemon.port) as forwarder:
+        (daemon.data / "cells" / "notes").mkdir(parents=True)
+        forwarder.cut_when(b"\xa1t" + bytes([0xA0 + len(lost)]) + lost, times=2)  # the type of a message in msgpack
+        options: dict[str, Any] = {"transport": "tcp", "on_exists": "number", "summary": {"Interval_ms": 5}}
+        with acqstream.create("cells", endpoint=forwarder.endpoint, **options) as run:
+            run.put(IMAGE, time=0)
+        assert (forwarder.cuts, run.name) == (2, "cells_1")
+        until(lambda: "closed" in daemon.output(), "the dataset is closed")
+        assert sorted(path.name for path in daemon.data.glob("cells*")) == ["cells", "cells_1"]
+
+
+DIES_BEFORE_IT_ANSWERS = """
+import os
+from acqstream.daemon.acquisition import ActiveAcquisition
+answer = ActiveAcquisition.opened
+def opened(self):
+    try:
+        os.close(os.open({mark!r}, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return answer(self)
+    os._exit(1)
+ActiveAcquisition.opened = opened
+"""
+
+
+def test_a_daemon_that_dies_between_the_first_file_and_its_answer(tmp_path: Path) -> None:
+    """The next one finds the dataset by its id, and gives it to the same producer."""
+    prelude = DIES_BEFORE_IT_ANSWERS.format(mark=str(tmp_path / "mark"))
+    with DaemonProcess(tmp_path / "data", prelude=prelude) as daemon:
+        (daemon.data / "cells" / "notes").mkdir(parents=True)
+        runs: list[Any] = []
+        options: dict[str, Any] = {"on_exists": "number", "patience_s": 60.0}
+        creating = threading.Thread(
+            target=lambda: runs.append(acqstream.create("cells", endpoint=daemon.endpoint, **options))
+        )
+        creating.start()
+        until((tmp_path / "mark").exists, "the daemon is dying")
+        daemon.kill()
+        daemon.launch()
+        creating.join()
+        with runs[0] as run:
+            run.put(IMAGE, time=0)
+        assert run.name == "cells_1"
+        assert run.receipt.stored == 1
+        assert sorted(path.name for path in daemon.data.glob("cells*")) == ["cells", "cells_1"]

@@ -228,23 +228,3 @@ AppendFile.append = full
         assert run.receipt.complete
         with acqstream.open(run.path) as dataset:
             assert [one.text for one in dataset.notes] == ["stored", "stored too"]
-
-
-def test_a_daemon_of_an_earlier_version_takes_none(tmp_path: Path) -> None:
-    prelude = """
-from acqstream.protocol import replies, requests
-del requests._PARSERS["note"]
-fields = replies.Welcome.fields
-def older(self):
-    return {key: value for key, value in fields(self).items() if key != "notes"}
-replies.Welcome.fields = older
-"""
-    with DaemonProcess(tmp_path / "data", prelude=prelude) as daemon:
-        with acqstream.create("old", endpoint=daemon.endpoint) as run:
-            with pytest.raises(AcquisitionRefused, match="older than this client and takes no notes") as info:
-                run.note("text")
-            assert info.value.code == "unsupported"
-            with pytest.raises(AcquisitionRefused, match="older than this client and takes no notes"):
-                send_note("old", new_note("text", "terminal"), daemon.endpoint)
-            run.put(IMAGE, time=0)
-        assert run.warnings == ()

@@ -48,9 +48,8 @@ def test_an_hour_is_kept() -> None:
         DaemonView(at_s=10.0),
         view_at(10.0, boot="b"),
         view_at(10.0, uptime_s=0.5),
-        replace(view_at(10.0), status=daemon_status(totals=None)),
     ],
-    ids=["away", "another boot", "started again", "an earlier version"],
+    ids=["away", "another boot", "started again"],
 )
 def test_rates_that_are_not_known(later: DaemonView) -> None:
     history = StatusHistory()

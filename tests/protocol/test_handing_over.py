@@ -8,10 +8,18 @@ from acqstream.errors import FrameRefused, ProtocolError
 from acqstream.model.frame_header import pixel_type_of
 from acqstream.protocol import shared_memory as wire
 from acqstream.protocol.encoding import decode_header
-from acqstream.protocol.frame_batch import FrameBatch, FrameEncoder, FrameFields, FrameKind
-from acqstream.protocol.requests import Frame, Open, parse_request
+from acqstream.protocol.frame_batch import (
+    Frame,
+    FrameBatch,
+    FrameEncoder,
+    FrameFields,
+    FrameKind,
+    MemoryPlace,
+    parse_place,
+)
+from acqstream.protocol.requests import Open, parse_request
 
-PLACE = wire.MemoryPlace(7, 8192)
+PLACE = MemoryPlace(7, 8192)
 KIND = FrameKind(pixel_type_of("<u2", (2, 3)), (2, 3), ("time",), 12)
 FRAME: FrameFields = ((0,), 5, b"", None)
 
@@ -32,7 +40,7 @@ def test_a_place_goes_through_both_kinds_of_frame() -> None:
 )
 def test_what_is_no_place(value: object) -> None:
     with pytest.raises(FrameRefused, match=r"frame 3: .*'mem(\[[01]\])?' must be") as caught:
-        wire.parse_place({"mem": value}, 3)
+        parse_place({"mem": value}, 3)
     assert (caught.value.code, caught.value.number) == ("bad_header", 3)
 
 

@@ -12,8 +12,9 @@ from acqstream.model.axes import MAX_AXES, MAX_STRING
 from acqstream.model.frame_header import MAX_NUMBER
 from acqstream.protocol import replies, requests, shared_memory
 from acqstream.protocol.encoding import MAX_HEADER_BYTES, Encoding, decode_header, encode_header
+from acqstream.protocol.frame_batch import Frame
 from acqstream.protocol.replies import UnknownReply, parse_reply
-from acqstream.protocol.requests import Frame, parse_request
+from acqstream.protocol.requests import parse_request
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")

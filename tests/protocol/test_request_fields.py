@@ -12,8 +12,8 @@ from acqstream.model.axes import axes_json
 from acqstream.model.frame_header import FrameHeader, PixelType
 from acqstream.model.metadata import encode_given, frame_metadata
 from acqstream.protocol.encoding import decode_header
-from acqstream.protocol.frame_batch import FrameBatch, FrameEncoder, FrameKind, encode_request
-from acqstream.protocol.requests import Frame, Skip, parse_request
+from acqstream.protocol.frame_batch import Frame, FrameBatch, FrameEncoder, FrameKind, encode_request
+from acqstream.protocol.requests import Skip, parse_request
 
 GRAY = PixelType("<u2", 1, 16)
 

@@ -15,8 +15,8 @@ from acqstream.model.acquisition_spec import AcquisitionSpec, AxisSpec, FrameHin
 from acqstream.model.frame_header import FrameHeader, PixelType
 from acqstream.model.view_spec import ViewSpec
 from acqstream.protocol.encoding import Encoding, decode_header, encode_header
-from acqstream.protocol.frame_batch import FrameBatch
-from acqstream.protocol.requests import Close, Frame, Hello, Open, Patch, Ping, Skip, Stop, Stored, parse_request
+from acqstream.protocol.frame_batch import Frame, FrameBatch
+from acqstream.protocol.requests import Close, Hello, Open, Patch, Ping, Skip, Stop, Stored, parse_request
 
 DS = "b0e1"
 FRAME = {"t": "frame", "ds": DS, "n": 7, "dt": "<u2", "sh": [2, 3], "ax": {"time": 0}}

@@ -87,11 +87,6 @@ def test_totals_go_both_ways(encoding: Encoding) -> None:
     assert parse_reply(decode_header(raw)[0]) == StatusReply(DaemonStatus(totals=totals))
 
 
-def test_a_daemon_of_an_earlier_version_sends_no_totals() -> None:
-    assert "totals" not in daemon_fields(DaemonStatus())
-    assert parse_daemon(Fields({"version": "0.1"})).totals is None
-
-
 def test_totals_of_another_version_are_read() -> None:
     latency = {"bounds_s": [0.5], "counts": [3, 4], "sum_s": 9.0, "news": 1}
     totals = parse_daemon(Fields({"totals": {"news": 1, "durable_latency": latency}})).totals

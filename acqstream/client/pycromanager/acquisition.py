@@ -216,12 +216,8 @@ class Acquisition(PythonBackendAcquisition):  # type: ignore[misc]
                 acq.start()  # its threads end only if all of them exist
             self._fail(error)
             self._storage.block_until_finished()
-            return
-        try:
-            self.run.close("error", end_reason(error))
-        except AcqStreamError as close_error:
-            if close_error is not error:
-                error.add_note(f"closing the run {self.run.name!r} failed too: {close_error}")
+        else:
+            self.run.__exit__(type(error), error, error.__traceback__)
 
 
 def _engine_summary(name: str) -> dict[str, Any]:

@@ -8,18 +8,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import GeneratorType
-from typing import Any, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.client.hook_frames import CaptureClock, SkippedEvents, put_frame
+from acqstream.client.hook_frames import CaptureClock, HookFrames, SkippedEvents, fitting_bits
 from acqstream.client.plain_values import plain_scalar
 from acqstream.client.run import Run
 from acqstream.errors import AcqStreamError, ConfigError, ProtocolError
-from acqstream.model.frame_header import SIGNIFICANT_BITS
 from acqstream.model.receipt import Receipt
 
 logger = logging.getLogger(__name__)
@@ -51,22 +49,14 @@ def forward(run: Run, *, keep_local: bool = False) -> ProcessFunction:
     Frames that were stored before a run with resume=True was opened are dropped; `PendingEvents` leaves their events
     out, so that they are not acquired at all.
     """
-    run.refused.is_raised = False
-    recorder = FrameRecorder()
-    has_dropped = False
+    frames, recorder = HookFrames(run), FrameRecorder()
 
     def forward_frame(
         image: Any, metadata: dict[str, Any], event_queue: EventQueue | None
     ) -> tuple[Any, dict[str, Any]] | None:
-        nonlocal has_dropped
         try:
-            frame = recorder.record(image, metadata)
-            if frame.axes in run.stored:
-                if not has_dropped:
-                    logger.warning("%s: frames that are stored come again; they are dropped", run.name)
-                has_dropped = True
-            else:
-                put_frame(run, frame.image, frame.axes, frame.metadata, bits=frame.bits, time_ns=frame.time_ns)
+            if not frames.put(*recorder.record(image, metadata)) and frames.n_dropped == 1:
+                logger.warning("%s: frames that are stored come again; they are dropped", run.name)
         except BaseException:
             if event_queue is not None:
                 _mark_end(event_queue)
@@ -91,12 +81,10 @@ class RunStorage:
 
     def __init__(self, run: Run, verdict: Callable[[], tuple[str, str]], fail: Callable[[BaseException], None]) -> None:
         self.run = run
-        run.refused.is_raised = False
+        self._frames, self._recorder = HookFrames(run), FrameRecorder()
         self.receipt: Receipt | None = None
         self._verdict = verdict
         self._fail = fail
-        self._recorder = FrameRecorder()
-        self._dropped = 0  # frames that came again
         self._finishing = False
         self._finished = threading.Event()
 
@@ -106,11 +94,7 @@ class RunStorage:
     def put_image(self, axes: Mapping[str, Any], pixels: object, metadata: Mapping[str, Any]) -> None:
         """Send one frame. Waiting here slows the engine down; `await_completion` raises the error."""
         try:
-            frame = self._recorder.record(pixels, {**metadata, AXES_KEY: axes})
-            if frame.axes in self.run.stored:
-                self._dropped += 1
-                return
-            put_frame(self.run, frame.image, frame.axes, frame.metadata, bits=frame.bits, time_ns=frame.time_ns)
+            self._frames.put(*self._recorder.record(pixels, {**metadata, AXES_KEY: axes}))
         except BaseException as error:
             self._fail(error)
             raise
@@ -120,8 +104,8 @@ class RunStorage:
         if self._finishing:
             return
         self._finishing = True
-        if self._dropped:
-            logger.warning("%s: %d frames came again that are stored; they were dropped", self.run.name, self._dropped)
+        if count := self._frames.n_dropped:
+            logger.warning("%s: %d frames came again that are stored; they were dropped", self.run.name, count)
         try:
             self.receipt = self.run.close(*self._verdict())
         except AcqStreamError as error:
@@ -144,9 +128,8 @@ class RunStorage:
     read_metadata = read_image
 
 
-@dataclass(frozen=True, slots=True)
-class FrameRecord:
-    """One frame as `Run.put` takes it: image is (Y, X) or (Y, X, 3), time_ns since 1970."""
+class FrameRecord(NamedTuple):
+    """One frame as `HookFrames.put` takes it: image is (Y, X) or (Y, X, 3), time_ns since 1970."""
 
     image: NDArray[Any]
     axes: Mapping[Any, Any]
@@ -177,7 +160,7 @@ class FrameRecorder:
         stored.update(_pixel_keys(pixels))
         stored = {**_viewer_keys(stored), **stored}
         time_ns = self._set_times(stored)
-        return FrameRecord(pixels, axes, stored, _significant_bits(stored.get("BitDepth"), pixels), time_ns)
+        return FrameRecord(pixels, axes, stored, fitting_bits(stored.get("BitDepth"), pixels), time_ns)
 
     def _set_times(self, stored: dict[str, Any]) -> int:
         """Capture time in ns; corrects the elapsed time in `stored`, which is the same for all frames of a sequence."""
@@ -208,12 +191,6 @@ def _pixel_keys(image: NDArray[Any]) -> dict[str, Any]:
 def _number(value: Any) -> Any:
     """An integer for its text; other values ("2x2") unchanged."""
     return int(value) if isinstance(value, str) and value.isdecimal() else value
-
-
-def _significant_bits(depth: object, image: NDArray[Any]) -> int | None:
-    """The camera's bit depth, where the array can hold it."""
-    fits = image.ndim == 2 and depth in SIGNIFICANT_BITS.get(image.dtype.str, ())
-    return depth if fits and isinstance(depth, int) else None
 
 
 class PendingEvents:

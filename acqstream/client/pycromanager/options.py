@@ -11,8 +11,9 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from acqstream.client.daemon_requests import fetch_status
-from acqstream.client.default_endpoint import boot_id, find_endpoint
+from acqstream.client.default_endpoint import find_endpoint
 from acqstream.errors import AcqStreamError, ConfigError
+from acqstream.storage import platform
 
 _ASK_S = 1.0
 # Source: the signatures of pycromanager 1.0, PythonBackendAcquisition and JavaBackendAcquisition.
@@ -60,7 +61,7 @@ def _data_directory(options: Mapping[str, Any]) -> tuple[str, str]:
         status = fetch_status(endpoint, timeout_s=_ASK_S, **keys)
     except AcqStreamError:  # the directory is a comfort; the error comes without it
         return "", ""
-    here = status.data if not boot_id() or status.boot == boot_id() else ""
+    here = status.data if not platform.boot_id() or status.boot == platform.boot_id() else ""
     return here, f", {status.data} at {endpoint}" if status.data else ""
 
 

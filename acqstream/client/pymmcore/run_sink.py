@@ -16,7 +16,7 @@ import numpy as np
 from useq import HardwareAutofocus, MDASequence, PropertyTuple
 
 from acqstream.client import producer
-from acqstream.client.hook_frames import CaptureClock, SkippedEvents, put_frame
+from acqstream.client.hook_frames import CaptureClock, HookFrames, SkippedEvents, fitting_bits
 from acqstream.client.pymmcore.axes import AXES_NOTE, AXIS_NAMES, AxisTranslator
 from acqstream.client.pymmcore.sequence_plan import (
     CameraSelector,
@@ -32,7 +32,7 @@ from acqstream.client.pymmcore.sequence_plan import (
 from acqstream.description.image_positions import POSITION_NAMES
 from acqstream.description.stage import find_affine
 from acqstream.errors import AcquisitionFailed, ConfigError
-from acqstream.model.frame_header import SIGNIFICANT_BITS, pixel_type_of
+from acqstream.model.frame_header import pixel_type_of
 from acqstream.model.receipt import Receipt
 from acqstream.model.units import count_text
 
@@ -80,10 +80,10 @@ class RunSink:
         )
         self._is_filtered = False
         self.run: Run
+        self._frames: HookFrames
         self.receipt: Receipt | None = None
         self.delivered = 0
         self.skipped = 0
-        self.dropped = 0  # frames that came again
 
     def setup(self, sequence: MDASequence, meta: Mapping[str, Any] | None, selector: CameraSelector) -> None:
         """Open the acquisition. meta is the inner engine's summary, selector that of its core.
@@ -108,7 +108,7 @@ class RunSink:
         self._set_tiles(options, plan_tiles(sequence, plan, shape, turn))
         options["summary"] = {**run_summary(self.name, sequence, meta, plan), **(options.get("summary") or {})}
         self.run = producer.create(self.name, **options)
-        self.run.refused.is_raised = False
+        self._frames = HookFrames(self.run)
         if options.get("resume"):
             self._resume()
             if planned.cells and plan.cells and self._counts_along_stage(planned.cells, plan.cells):
@@ -136,16 +136,12 @@ class RunSink:
         if layout != self._checked:
             self._check_frame(image)
             self._checked = layout
-        bits = depth if image.ndim == 2 and depth in SIGNIFICANT_BITS[image.dtype.str] else None
         axes = self._translator.translate(event, str(meta.get("camera_device") or ""))
-        if axes in self._stored:
-            self.dropped += 1
-            return
         stored = frame_metadata(event, meta, elapsed_ms)
         if self._tiles is not None:
             stored.update(self._tiles.place(axes))
-        put_frame(self.run, image, axes, stored, bits=bits, time_ns=self._clock.now_ns())
-        self.delivered += 1
+        bits, time_ns = fitting_bits(depth, image), self._clock.now_ns()
+        self.delivered += self._frames.put(image, axes, stored, bits, time_ns)
 
     def skip(self, frames: int = 1, *, reason: str = "skipped by the engine") -> None:
         """Declare that the next `frames` frames will never come, as the engine decided."""
@@ -201,8 +197,8 @@ class RunSink:
             return
         events = self.pending.skipped if self.pending is not None else 0
         logger.info("%s: resumed; %d frames were stored, %d events skipped", self.name, len(self._stored), events)
-        if self.dropped:
-            logger.warning("%s: %d frames came again that are stored; they were dropped", self.name, self.dropped)
+        if count := self._frames.n_dropped:
+            logger.warning("%s: %d frames came again that are stored; they were dropped", self.name, count)
         if status == "completed" and not self.delivered:
             logger.warning("%s: nothing was acquired: all frames are stored already", self.name)
 

@@ -45,7 +45,7 @@ class Streamer:
         self._counter = counter
         self._missing: MissingPolicy = missing
         self._n_runs = 0
-        self._sink: RunSink | None = None
+        self.sink: RunSink | None = None  # of the present run
         self._last: RunSink | None = None
         self._cause: BaseException | None = None  # the error of the engine's run, if known
         self._ended = threading.Event()
@@ -54,11 +54,6 @@ class Streamer:
         self.is_detached = False
         self.first_error: AcqStreamError | None = None
         self.last_error: AcqStreamError | None = None
-
-    @property
-    def sink(self) -> RunSink | None:
-        """The sink of the present run."""
-        return self._sink
 
     @property
     def last_run(self) -> Run | None:
@@ -103,7 +98,7 @@ class Streamer:
             self.keep(error)
             raise
         self._n_runs += 1
-        self._sink = sink
+        self.sink = sink
 
     def keep(self, error: BaseException) -> None:
         """Remember why the run fails."""
@@ -114,7 +109,7 @@ class Streamer:
 
     def complete(self) -> None:
         """All events are done: close the acquisition while `core.mda.run` can still raise its error."""
-        sink, self._sink = self._sink, None
+        sink, self.sink = self.sink, None
         if sink is None:
             return
         try:
@@ -125,7 +120,7 @@ class Streamer:
 
     def end(self, reason: FinishReason | None) -> None:
         """The run is over. Never raises; errors are kept and logged."""
-        sink, self._sink = self._sink, None
+        sink, self.sink = self.sink, None
         try:
             if sink is not None:
                 sink.close(*self._verdict(reason))
@@ -138,7 +133,7 @@ class Streamer:
 
     def abandon(self) -> None:
         """Close a run whose thread ended without closing it, as by a keyboard interrupt."""
-        if self._sink is not None:
+        if self.sink is not None:
             self._cause = self._cause or InterruptedError("the acquisition thread was interrupted")
         self.end(FinishReason.ERRORED)
 
@@ -159,7 +154,7 @@ class Streamer:
 
     def _fail(self, sink: RunSink, error: AcqStreamError, on_error: Callable[[AcqStreamError], None] | None) -> None:
         """The acquisition failed between two frames: end the engine's run now, not with its next frame."""
-        if self._sink is sink:
+        if self.sink is sink:
             self.keep(error)
             logger.error("%s: %s; the run is canceled", sink.name, error)
             self._stop()

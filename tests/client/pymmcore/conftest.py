@@ -43,6 +43,7 @@ class FakeRun:
         self.error = None
         self.hold = None
         self.refused = types.SimpleNamespace(is_raised=True)
+        self.stored = ()
 
     def put(self, image, axes=None, /, *, meta=None, bits=None, time_ns=None, **axes_kw):
         if self.hold is not None:
