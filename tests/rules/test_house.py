@@ -23,7 +23,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "client/pymmcore": (7, 1472),
     "codecs": (8, 673),
     "daemon": (23, 6312),
-    "dataset": (15, 3399),
+    "dataset": (15, 3424),
     "description": (6, 972),
     "doctor": (5, 901),
     "export": (8, 1698),
@@ -45,13 +45,13 @@ LIMITS: dict[str, tuple[int, int]] = {
     "receive": (7, 1154),
     "simulate": (6, 962),
     "storage": (7, 612),
-    "storage/files": (15, 2868),
+    "storage/files": (15, 2867),
     "storage/platform": (19, 4066),
     "storage/stores": (6, 1056),
     "views": (14, 3122),
     "web": (16, 3085),
-    "web/data": (7, 1342),
-    "web/page": (4, 883),
+    "web/data": (7, 1343),
+    "web/page": (4, 884),
 }
 # folder -> modules, servants at most, where the two rules above do not hold yet. May only shrink.
 EXCEPTIONS: dict[str, tuple[int, int]] = {
