@@ -17,7 +17,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -76,13 +76,13 @@ class ListedRun:
     name: str
     format: str
     began_s: float
-    frames: int
-    size_bytes: int
-    axes: Mapping[str, int]
-    channels: Sequence[str]
+    frames: int = 0
+    size_bytes: int = 0
+    axes: Mapping[str, int] = field(default_factory=dict)
+    channels: Sequence[str] = ()
     state: str
-    mirrors: Mapping[str, str]
-    words: str
+    mirrors: Mapping[str, str] = field(default_factory=dict)
+    words: str = ""
     doubt: str
     parts: Sequence[str]
 
@@ -208,20 +208,8 @@ def read_brief(path: Path, name: str, parts: Sequence[str]) -> ListedRun | None:
             state, doubt = "damaged", "state unknown: acqstream.json is damaged"
         except StorageError as error:
             state, doubt = "damaged", str(error)
-    return ListedRun(
-        name=name,
-        format=format_name,
-        began_s=_within_dates(os.stat(path).st_mtime),
-        frames=0,
-        size_bytes=0,
-        axes={},
-        channels=(),
-        state=state,
-        mirrors={},
-        words="",
-        doubt=doubt,
-        parts=parts,
-    )
+    began_s = _within_dates(os.stat(path).st_mtime)
+    return ListedRun(name=name, format=format_name, began_s=began_s, state=state, doubt=doubt, parts=parts)
 
 
 def _read_run(path: Path, name: str, parts: Sequence[str]) -> ListedRun | None:

@@ -45,6 +45,9 @@ def test_a_mirror_that_comes_later_is_listed_with_its_run(tmp_path: Path) -> Non
     os.rename(tmp_path.parent / f"{tmp_path.name}.n5", tmp_path / "cells.n5")
     os.utime(tmp_path / "cells", (1000, 1000))
     assert [one.mirrors for one in listed(catalog, tmp_path).entries] == [("cells.n5",)]
+    for name in ("cells.n5", "cells.n5.view"):
+        shutil.rmtree(tmp_path / name)
+    assert [one.mirrors for one in listed(catalog, tmp_path).entries] == [()]
 
 
 def test_the_total_does_not_count_a_folder_twice(tmp_path: Path) -> None:
@@ -171,14 +174,23 @@ def test_only_what_came_went_or_changed_is_judged_again(tmp_path: Path, monkeypa
 
 
 def test_a_mirror_is_judged_again_when_its_dataset_goes_and_comes(tmp_path: Path) -> None:
+    """Its time, too, which nobody looks at while it is a part."""
     make_run(tmp_path / "cells")
-    make_run(tmp_path / "cells2")
-    os.rename(tmp_path / "cells", tmp_path.parent / f"{tmp_path.name}.away")
-    catalog = DatasetCatalog()
-    for names in (["cells.n5", "cells2"], ["cells", "cells2"], ["cells.n5", "cells2"]):
-        assert sorted(one.run.name for one in listed(catalog, tmp_path).entries) == names
-        places = [tmp_path / "cells", tmp_path.parent / f"{tmp_path.name}.away"]
-        os.rename(*sorted(places, key=os.path.exists, reverse=True))
+    make_run(tmp_path / "other", mirror=False)
+    here, away, catalog = tmp_path / "cells", tmp_path.parent / f"{tmp_path.name}.away", DatasetCatalog()
+
+    def names(mirror_s: int) -> list[str]:
+        """Names in the list after the mirror has changed."""
+        for path, changed_s in ((tmp_path / "other", 2000), (tmp_path / "cells.n5", mirror_s)):
+            os.utime(path, (changed_s, changed_s))
+        return [one.run.name for one in listed(catalog, tmp_path).entries]
+
+    here.rename(away)
+    assert names(1000) == ["other", "cells.n5"]
+    away.rename(here)
+    assert names(1000) == ["cells", "other"]
+    here.rename(away)
+    assert names(3000) == ["cells.n5", "other"]
 
 
 def test_the_first_look_is_taken_before_anybody_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,14 +35,16 @@ _NO_MIRRORS = (VIEW_SUFFIX, *(f".{kind}" for kind in LOG_VIEW_KINDS))  # levels,
 
 @dataclass(frozen=True, slots=True)
 class DatasetEntry:
-    """One run, or a mirror without one. receipt: texts of the page, None without a receipt.
-
-    mirrors: names of their folders, as addresses have them.
-    """
+    """One run, or a mirror without one. receipt: texts of the page, None without a receipt."""
 
     run: ListedRun
     receipt: Mapping[str, Any] | None
-    mirrors: Sequence[str] = ()
+
+    @property
+    def mirrors(self) -> tuple[str, ...]:
+        """Names of their folders, as addresses have them."""
+        prefix = self.run.name[: self.run.name.rfind("/") + 1]
+        return tuple(prefix + part for part in self.run.parts if not part.endswith(_NO_MIRRORS))
 
     @property
     def is_settled(self) -> bool:
@@ -103,12 +105,9 @@ class DatasetCatalog:
         """
         with self._lock:
             self._refresh(folders)
-            words = name_key(search).split()
-
-            def matches(name: str) -> bool:
-                return all(word in self._keys[name] for word in words)
-
-            found = [one for one in self._latest if matches(one[1])] if words else self._latest
+            words, found = name_key(search).split(), self._latest
+            for word in words:
+                found = [one for one in found if word in self._keys[one[1]]]
             entries: list[DatasetEntry] = []
             n_looks, end = 0, offset
             for _, name in found[offset:]:
@@ -118,7 +117,7 @@ class DatasetCatalog:
                 entry = self._entry(name)
                 if entry is not None:
                     entries.append(entry)
-            total = len(found) - sum(map(matches, self._others))
+            total = len(found) - sum(all(word in self._keys[name] for word in words) for name in self._others)
             return DatasetPage(total, end if end < len(found) else None, entries)
 
     def _refresh(self, folders: Mapping[str, Path]) -> None:
@@ -133,8 +132,6 @@ class DatasetCatalog:
         changed.update([name for name in looked_at if self._look(name)])
         if changed:
             self._regroup(changed)
-            listed = ((changed_s, name) for name, changed_s in self._times.items() if name not in self._hidden)
-            self._latest = sorted(listed, reverse=True)
         self._count_others()
 
     def _look(self, name: str) -> bool:
@@ -173,7 +170,10 @@ class DatasetCatalog:
                 found = parts_in(self._folders[min(members)].parent, {name[len(prefix) :] for name in members})
                 self._parts.update((prefix + run, parts) for run, parts in found.items())
                 self._hidden.update(prefix + part for parts in found.values() for part in parts)
-        self._unjudged |= (judged & self._times.keys()) - self._hidden
+        listed = (judged & self._times.keys()) - self._hidden
+        self._unjudged |= listed
+        kept = [one for one in self._latest if one[1] not in judged]
+        self._latest = sorted([*kept, *((self._times[name], name) for name in listed)], reverse=True)
 
     def _count_others(self) -> None:
         """Find new folders that are no dataset, which do not count; MAX_LOOKS of them at a time."""
@@ -202,8 +202,7 @@ def _read_entry(path: Path, name: str, parts: Sequence[str]) -> DatasetEntry | N
         return None
     receipt = receipt_in(path) if run.format == "ndtiff" else None
     texts = None if receipt is None else receipt_texts(receipt, str(path.absolute()))
-    prefix = name[: name.rfind("/") + 1]
-    return DatasetEntry(run, texts, tuple(prefix + one for one in parts if not one.endswith(_NO_MIRRORS)))
+    return DatasetEntry(run, texts)
 
 
 _FRAMES = "ndtiff"
