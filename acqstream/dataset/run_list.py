@@ -308,12 +308,12 @@ def _signature(folder: str, name: str, parts: Collection[str]) -> Signature:
     status = os.stat(path)
     found: Signature = [[status.st_mtime_ns, status.st_ino, ""]]
     for index in (f"{path}/{INDEX_NAME}", f"{path}/{FULL_RESOLUTION}/{INDEX_NAME}"):
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        with contextlib.suppress(OSError):  # also of a link in a circle: reading the run says what is wrong
             status = os.stat(index)
             found.append([status.st_mtime_ns, status.st_size, ""])
             break
     for part in sorted(parts):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             status = os.stat(f"{folder}/{part}")
             found.append([status.st_mtime_ns, status.st_ino, part])
     return found

@@ -51,7 +51,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "views": (14, 3122),
     "web": (16, 3079),
     "web/data": (7, 1340),
-    "web/page": (4, 883),
+    "web/page": (4, 886),
 }
 # folder -> modules, servants at most, where the two rules above do not hold yet. May only shrink.
 EXCEPTIONS: dict[str, tuple[int, int]] = {

@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from acqstream.dataset.run_list import ListedRun, RunIndex, parts_in, read_brief
+from acqstream.errors import AcqStreamError
 from acqstream.formats.ndtiff.folders import VIEW_SUFFIX, is_run
 from acqstream.model.dataset_name import name_key
 from acqstream.model.units import shell_word
@@ -186,7 +187,9 @@ class DatasetCatalog:
 
     def _entry(self, name: str) -> DatasetEntry | None:
         above, slash, own = name.rpartition("/")
-        entry = self._index.run(os.fspath(self._folders[name].parent), own, above + slash, self._parts.get(name, ()))
+        folder, entry = os.fspath(self._folders[name].parent), None
+        with contextlib.suppress(AcqStreamError, OSError):  # the other ones are listed all the same
+            entry = self._index.run(folder, own, above + slash, self._parts.get(name, ()))
         (self._others.add if entry is None else self._others.discard)(name)
         return entry
 
