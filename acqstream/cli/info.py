@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,55 +22,31 @@ if TYPE_CHECKING:
     from acqstream.model.view_spec import MirrorResult
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LevelInfo:
-    """One level; all but the counts have an item per axis, slowest first. missing counts chunks that are not stored."""
-
-    shape: tuple[int, ...]
-    chunk_shape: tuple[int, ...]
-    factors: tuple[int, ...]
-    scale: tuple[float, ...]
-    chunks: int
-    missing: int
+Facts = dict[str, Any]
+"""The document of `--json`, which is what the lines for people are made of."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkInfo:
-    """Facts about an array. labels are names of positions along an axis; units are those of scale and translation."""
+def describe_chunks(dataset: Dataset, size_bytes: int) -> Facts:
+    """The facts about an open array, which takes size_bytes on disk.
 
-    path: str
-    format: str
-    complete: bool
-    axes: tuple[str, ...]
-    shape: tuple[int, ...]
-    dtype: str
-    units: tuple[str, ...]
-    translation: tuple[float, ...]
-    labels: dict[str, list[str]]
-    levels: list[LevelInfo]
-    size_bytes: int
-    summary_metadata: dict[str, Any]
-    scale: dict[str, tuple[float, str, str]]
-
-
-def describe_chunks(dataset: Dataset, size_bytes: int) -> ChunkInfo:
-    """The facts about an open dataset, which takes size_bytes on disk."""
+    labels are names of positions along an axis; units are those of scale and translation.
+    """
     full = dataset.levels[0]
-    return ChunkInfo(
-        path=str(dataset.path),
-        format=dataset.format,
-        complete=dataset.complete,
-        axes=full.axes,
-        shape=full.shape,
-        dtype=str(full.dtype),
-        units=full.units,
-        translation=full.translation,
-        labels=_labels(full),
-        levels=[_describe_level(level) for level in dataset.levels],
-        size_bytes=size_bytes,
-        summary_metadata=dict(dataset.summary_metadata),
-        scale=scale_of(full),
-    )
+    return {
+        "path": str(dataset.path),
+        "format": dataset.format,
+        "complete": dataset.complete,
+        "axes": full.axes,
+        "shape": full.shape,
+        "dtype": str(full.dtype),
+        "units": full.units,
+        "translation": full.translation,
+        "labels": _labels(full),
+        "levels": [_describe_level(level) for level in dataset.levels],
+        "size_bytes": size_bytes,
+        "summary_metadata": dict(dataset.summary_metadata),
+        "scale": scale_of(full),
+    }
 
 
 def _labels(level: Level) -> dict[str, list[str]]:
@@ -80,32 +55,37 @@ def _labels(level: Level) -> dict[str, list[str]]:
     return {name: [*map(str, names)] for name, names in {**values, **level.labels}.items()}
 
 
-def print_chunk_info(facts: ChunkInfo) -> None:
+def print_chunk_info(facts: Facts) -> None:
     """The facts as lines of text."""
-    print(f"path    {facts.path}")
-    print(f"format  {facts.format}")
-    print(f"state   {'complete' if facts.complete else 'growing, or ended without being finished'}")
-    print(f"shape   {', '.join(f'{name} {size}' for name, size in zip(facts.axes, facts.shape, strict=True))}")
-    print(f"dtype   {facts.dtype}")
-    for name, values in facts.labels.items():
+    print(f"path    {facts['path']}")
+    print(f"format  {facts['format']}")
+    print(f"state   {'complete' if facts['complete'] else 'growing, or ended without being finished'}")
+    print(f"shape   {_shape_text(facts['axes'], facts['shape'])}")
+    print(f"dtype   {facts['dtype']}")
+    for name, values in facts["labels"].items():
         print(f"axis    {name}: {', '.join(values)}")
-    print(f"scale   {scale_text(facts.scale)}")
-    for number, level in enumerate(facts.levels):
-        missing = f", {level.missing:,} missing" if level.missing else ""
-        chunks = f"{count_text(level.chunks, 'chunk')} of {_times(level.chunk_shape)}{missing}"
-        print(f"level {number} {_times(level.shape)}, {chunks}")
-    print(f"size    {size_text(facts.size_bytes)} on disk")
+    print(f"scale   {scale_text(facts['scale'])}")
+    for number, level in enumerate(facts["levels"]):
+        missing = f", {level['missing']:,} missing" if level["missing"] else ""
+        chunks = f"{count_text(level['chunks'], 'chunk')} of {_times(level['chunk_shape'])}{missing}"
+        print(f"level {number} {_times(level['shape'])}, {chunks}")
+    print(f"size    {size_text(facts['size_bytes'])} on disk")
 
 
-def _describe_level(level: Level) -> LevelInfo:
-    return LevelInfo(
-        shape=level.shape,
-        chunk_shape=level.chunk_shape,
-        factors=level.factors,
-        scale=level.scale,
-        chunks=math.prod(-(-size // step) for size, step in zip(level.shape, level.chunk_shape, strict=True)),
-        missing=level.missing_count,
-    )
+def _describe_level(level: Level) -> Facts:
+    """All but the counts have an item per axis, slowest first. missing counts chunks that are not stored."""
+    return {
+        "shape": level.shape,
+        "chunk_shape": level.chunk_shape,
+        "factors": level.factors,
+        "scale": level.scale,
+        "chunks": math.prod(-(-size // step) for size, step in zip(level.shape, level.chunk_shape, strict=True)),
+        "missing": level.missing_count,
+    }
+
+
+def _shape_text(axes: Sequence[str], shape: Sequence[int]) -> str:
+    return ", ".join(f"{name} {side}" for name, side in zip(axes, shape, strict=True)) or "-"
 
 
 def scale_of(level: Level) -> dict[str, tuple[float, str, str]]:
@@ -138,43 +118,6 @@ _STATES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatasetInfo:
-    """Facts about frames. axes maps each axis of the frames to its values; first and last are keys in order of arrival.
-
-    shape is that of the full resolution as an array with the axes array_axes: tiles are put together. missing counts
-    its frames or tiles that are not stored, first_missing are some of them. level_shapes are the shapes of all levels.
-    state is what the daemon recorded, e.g. "COMPLETE"; empty for datasets of other writers. mirrors are the mirrors and
-    levels that were asked for or made, and how they stand. sentence: how its run ended, or that its daemon is starting;
-    empty without a receipt. notes are those on the run, notes_why is why they cannot be read. scale is the distance of
-    neighbours, its unit and who says so, by axis; doubts are wishes that the frames contradict.
-    """
-
-    path: str
-    format: str
-    state: str
-    complete: bool
-    sentence: str
-    frames: int
-    shape: tuple[int, ...]
-    array_axes: tuple[str, ...]
-    dtype: str
-    axes: dict[str, list[AxisValue]]
-    levels: int
-    level_shapes: list[tuple[int, ...]]
-    missing: int
-    first_missing: list[dict[str, AxisValue]]
-    size_bytes: int
-    first: dict[str, AxisValue] | None
-    last: dict[str, AxisValue] | None
-    mirrors: tuple[MirrorResult, ...]
-    summary_metadata: dict[str, Any]
-    scale: dict[str, tuple[float, str, str]]
-    doubts: tuple[str, ...]
-    notes: tuple[RunNote, ...]
-    notes_why: str
-
-
 def info(
     path: DatasetArgument,
     *,
@@ -197,9 +140,8 @@ def info(
 
     try:
         with acqstream.open(path, follow_links=follow_links) as dataset:
-            facts: DatasetInfo | ChunkInfo = (
-                describe(dataset) if dataset.has_frames else describe_chunks(dataset, disk_bytes(dataset.path))
-            )
+            has_frames, size_bytes = dataset.has_frames, disk_bytes(dataset.path)
+            facts = describe(dataset, size_bytes) if has_frames else describe_chunks(dataset, size_bytes)
             if png is not None:
                 save_contact_sheet(dataset, png)
     except UnknownFormat:
@@ -208,16 +150,23 @@ def info(
         raise
     if as_json:
         print_json(facts)
-    elif isinstance(facts, ChunkInfo):
-        print_chunk_info(facts)
-    else:
+    elif has_frames:
         _print_info(facts)
+    else:
+        print_chunk_info(facts)
 
 
-def describe(dataset: Dataset) -> DatasetInfo:
-    """The facts about an open dataset."""
-    from acqstream.dataset.run_list import disk_bytes
+def describe(dataset: Dataset, size_bytes: int) -> Facts:
+    """The facts about an open dataset of frames, which takes size_bytes on disk.
 
+    axes maps each axis of the frames to its values; first and last are keys in order of arrival. shape is that of the
+    full resolution as an array with the axes array_axes: tiles are put together. missing counts its frames or tiles
+    that are not stored, first_missing are some of them. level_shapes are the shapes of all levels. state is what the
+    daemon recorded, e.g. "COMPLETE"; empty for datasets of other writers. mirrors are the mirrors and levels that were
+    asked for or made, and how they stand. sentence: how its run ended, or that its daemon is starting; empty without a
+    receipt. notes are those on the run, notes_why is why they cannot be read. scale is the distance of neighbours, its
+    unit and who says so, by axis; doubts are wishes that the frames contradict.
+    """
     full, keys = dataset.levels[0], dataset.keys()
     first = last = next(keys, None)
     count = 0 if first is None else 1
@@ -225,46 +174,44 @@ def describe(dataset: Dataset) -> DatasetInfo:
         count, last = count + 1, key
     missing = full.missing_count if count else 0
     notes, notes_why = _notes_of(dataset)
-    return DatasetInfo(
-        path=str(dataset.path),
-        format=dataset.format,
-        state=str(dataset.state or ""),
-        complete=dataset.complete,
-        sentence=_sentence_of(dataset),
-        frames=count,
-        shape=full.shape if count else (),
-        array_axes=full.axes if count else (),
-        dtype=str(dataset.dtype) if count else "",
-        axes=dataset.axes,
-        levels=len(dataset.levels),
-        level_shapes=[_shape_of(level) for level in dataset.levels],
-        missing=missing,
-        first_missing=full.missing(limit=min(missing, _VALUES_SHOWN)) if missing else [],
-        size_bytes=disk_bytes(dataset.path),
-        first=first,
-        last=last,
-        mirrors=_mirrors_of(dataset),
-        summary_metadata=dict(dataset.summary_metadata),
-        scale=scale_of(full) if count else {},
-        doubts=full.source.doubts if count else (),
-        notes=notes,
-        notes_why=notes_why,
-    )
+    return {
+        "path": str(dataset.path),
+        "format": dataset.format,
+        "state": str(dataset.state or ""),
+        "complete": dataset.complete,
+        "sentence": _sentence_of(dataset),
+        "frames": count,
+        "shape": full.shape if count else (),
+        "array_axes": full.axes if count else (),
+        "dtype": str(dataset.dtype) if count else "",
+        "axes": dataset.axes,
+        "levels": len(dataset.levels),
+        "level_shapes": [_shape_of(level) for level in dataset.levels],
+        "missing": missing,
+        "first_missing": full.missing(limit=min(missing, _VALUES_SHOWN)) if missing else [],
+        "size_bytes": size_bytes,
+        "first": first,
+        "last": last,
+        "mirrors": _mirrors_of(dataset),
+        "summary_metadata": dict(dataset.summary_metadata),
+        "scale": scale_of(full) if count else {},
+        "doubts": full.source.doubts if count else (),
+        "notes": notes,
+        "notes_why": notes_why,
+    }
 
 
 def _sentence_of(dataset: Dataset) -> str:
     """How its run ended, by its receipt; empty without one."""
     from acqstream.formats.ndtiff.folders import container_of
-    from acqstream.integrity.record_check import read_receipt
-    from acqstream.log.state_file import RECEIPT_NAME
     from acqstream.mirrors.run_end import starting_text
     from acqstream.storage.files.url_path import is_remote
 
     try:
-        path = container_of(dataset.path) / RECEIPT_NAME
         if dataset.state is not None and dataset.state.writing:
-            return "" if is_remote(path) else starting_text(path.parent.resolve())
-        return "" if is_remote(path) or not path.exists() else read_receipt(path).sentence
+            return "" if is_remote(dataset.path) else starting_text(container_of(dataset.path).resolve())
+        receipt = dataset.receipt
+        return "" if receipt is None else receipt.sentence
     except AcqStreamError:  # `verify` reports what is wrong with it
         return ""
 
@@ -294,51 +241,48 @@ def _shape_of(level: Level) -> tuple[int, ...]:
         return ()
 
 
-def _state_text(facts: DatasetInfo) -> str:
-    if facts.sentence and facts.state != AcquisitionState.INTERRUPTED:
-        return facts.sentence
-    if facts.state:
-        return _STATES.get(facts.state, facts.state.lower())
-    return "complete" if facts.complete else "growing, or ended without being closed"
+def _state_text(facts: Facts) -> str:
+    sentence, state = str(facts["sentence"]), str(facts["state"])
+    if sentence and state != AcquisitionState.INTERRUPTED:
+        return sentence
+    if state:
+        return _STATES.get(state, state.lower())
+    return "complete" if facts["complete"] else "growing, or ended without being closed"
 
 
-def _shape_text(facts: DatasetInfo) -> str:
-    return ", ".join(f"{name} {side}" for name, side in zip(facts.array_axes, facts.shape, strict=True)) or "-"
-
-
-def _print_info(facts: DatasetInfo) -> None:
-    print(f"path    {facts.path}")
-    print(f"format  {facts.format}")
+def _print_info(facts: Facts) -> None:
+    print(f"path    {facts['path']}")
+    print(f"format  {facts['format']}")
     print(f"state   {_state_text(facts)}")
-    print(f"frames  {facts.frames:,}")
-    print(f"shape   {_shape_text(facts)}")
-    print(f"dtype   {facts.dtype or '-'}")
-    for name, values in facts.axes.items():
+    print(f"frames  {facts['frames']:,}")
+    print(f"shape   {_shape_text(facts['array_axes'], facts['shape'])}")
+    print(f"dtype   {facts['dtype'] or '-'}")
+    for name, values in facts["axes"].items():
         print(f"axis    {name}: {_values_text(values)}")
-    print(f"scale   {scale_text(facts.scale)}")
-    for doubt in facts.doubts:
+    print(f"scale   {scale_text(facts['scale'])}")
+    for doubt in facts["doubts"]:
         print(f"note    {doubt}")
     print(f"levels  {_levels_text(facts)}")
-    print(f"size    {size_text(facts.size_bytes)} on disk")
-    if facts.first is not None and facts.last is not None:
-        print(f"first   {_key_text(facts.first)}")
-        print(f"last    {_key_text(facts.last)}")
+    print(f"size    {size_text(facts['size_bytes'])} on disk")
+    if facts["first"] is not None and facts["last"] is not None:
+        print(f"first   {_key_text(facts['first'])}")
+        print(f"last    {_key_text(facts['last'])}")
     print(f"missing {_missing_text(facts)}")
-    for mirror in facts.mirrors:
+    for mirror in facts["mirrors"]:
         print(f"mirror  {mirror.name}: {mirror.text}")
-    if facts.notes_why:
-        print(f"notes   cannot be read: {facts.notes_why}")
-    if len(facts.notes) > _NOTES_SHOWN:
-        print(f"notes   {len(facts.notes):,}, the last {_NOTES_SHOWN}; --json has all")
-    for note in facts.notes[-_NOTES_SHOWN:]:
+    if facts["notes_why"]:
+        print(f"notes   cannot be read: {facts['notes_why']}")
+    if len(facts["notes"]) > _NOTES_SHOWN:
+        print(f"notes   {len(facts['notes']):,}, the last {_NOTES_SHOWN}; --json has all")
+    for note in facts["notes"][-_NOTES_SHOWN:]:
         print(f"noted   {note.sentence()}")
 
 
-def _levels_text(facts: DatasetInfo) -> str:
-    if facts.levels == 1:
+def _levels_text(facts: Facts) -> str:
+    if facts["levels"] == 1:
         return "1"
-    sizes = [" x ".join(map(str, _picture(shape, facts.array_axes))) or "empty" for shape in facts.level_shapes]
-    return f"{facts.levels}: {', '.join(sizes)}"
+    sizes = [" x ".join(map(str, _picture(shape, facts["array_axes"]))) or "empty" for shape in facts["level_shapes"]]
+    return f"{facts['levels']}: {', '.join(sizes)}"
 
 
 def _picture(shape: tuple[int, ...], axes: tuple[str, ...]) -> tuple[int, ...]:
@@ -346,12 +290,12 @@ def _picture(shape: tuple[int, ...], axes: tuple[str, ...]) -> tuple[int, ...]:
     return shape[axes.index("y") :][:2] if axes else shape
 
 
-def _missing_text(facts: DatasetInfo) -> str:
-    if not facts.missing:
+def _missing_text(facts: Facts) -> str:
+    if not facts["missing"]:
         return "none"
-    shown = "; ".join(map(_key_text, facts.first_missing))
-    more = ", ..." if facts.missing > len(facts.first_missing) else ""
-    return f"{facts.missing:,}: {shown}{more}"
+    shown = "; ".join(map(_key_text, facts["first_missing"]))
+    more = ", ..." if facts["missing"] > len(facts["first_missing"]) else ""
+    return f"{facts['missing']:,}: {shown}{more}"
 
 
 def _values_text(values: list[AxisValue]) -> str:

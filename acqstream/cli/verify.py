@@ -59,10 +59,9 @@ def verify(
     if as_json:
         more = {} if isinstance(result, ChunkVerification) else {"mirrors": [asdict(one) for one in mirrors]}
         print_json({"ok": result.ok, **asdict(result), **more})
-    elif isinstance(result, ChunkVerification):
-        _print_chunks(result)
     else:
-        _print_result(result, mirrors)
+        verdict = _chunk_verdict(result) if isinstance(result, ChunkVerification) else _verdict(result)
+        _print_result(result, verdict, mirrors)
     if not result.ok:
         raise typer.Exit(ExitCode.INCOMPLETE)
 
@@ -118,29 +117,22 @@ def _with_mirrors(result: Verification) -> tuple[Verification, tuple[MirrorResul
         return replace(result, notes=notes, note_count=result.note_count + 1), ()
 
 
-def _print_result(result: Verification, mirrors: tuple[MirrorResult, ...]) -> None:
-    print(f"{result.path}: {_verdict(result)}")
+def _print_result(result: Verification | ChunkVerification, verdict: str, mirrors: tuple[MirrorResult, ...]) -> None:
+    print(f"{result.path}: {verdict}")
     _print_list("proved", result.proved)
     _print_list("not proved", result.not_proved)
     _print_list("notes", result.notes, result.note_count)
     _print_list("mirrors", [f"{mirror.name}: {mirror.text}" for mirror in mirrors])
-    _print_list("missing", [_range_text(gap) for gap in result.missing[:_RANGES_SHOWN]], len(result.missing))
-    _print_problems(result)
-
-
-def _print_chunks(result: ChunkVerification) -> None:
-    verdict = count_text(result.problem_count, "problem") if result.problem_count else "all is well"
-    read = f"{count_text(result.chunks, 'chunk')} in {count_text(result.arrays, 'array')}, {result.missing:,} missing"
-    print(f"{result.path}: {verdict}; {read}, {size_text(result.payload_bytes)}")
-    _print_list("proved", result.proved)
-    _print_list("not proved", result.not_proved)
-    _print_list("notes", result.notes, result.note_count)
-    _print_problems(result)
-
-
-def _print_problems(result: Verification | ChunkVerification) -> None:
+    missing = [] if isinstance(result.missing, int) else result.missing  # chunks that are not stored are no loss
+    _print_list("missing", [_range_text(gap) for gap in missing[:_RANGES_SHOWN]], len(missing))
     shown = [_problem_text(problem, result.path) for problem in result.problems[:_PROBLEMS_SHOWN]]
     _print_list("problems", shown, result.problem_count)
+
+
+def _chunk_verdict(result: ChunkVerification) -> str:
+    verdict = count_text(result.problem_count, "problem") if result.problem_count else "all is well"
+    read = f"{count_text(result.chunks, 'chunk')} in {count_text(result.arrays, 'array')}, {result.missing:,} missing"
+    return f"{verdict}; {read}, {size_text(result.payload_bytes)}"
 
 
 def _verdict(result: Verification) -> str:

@@ -215,12 +215,16 @@ class ChunkLevel:
 
 def _positions(grid: Sequence[int]) -> Iterator[Position]:
     """All positions of a grid; itertools.product would make lists of the sides first."""
-    for number in range(math.prod(grid)):
-        position = []
-        for size in reversed(grid):
-            number, at = divmod(number, size)  # noqa: PLW2901 - its digits, last axis first
-            position.append(at)
-        yield tuple(reversed(position))
+    return (position_at(number, grid) for number in range(math.prod(grid)))
+
+
+def position_at(number: int, grid: Sequence[int]) -> Position:
+    """The position with this number in a grid, last axis fastest."""
+    position = []
+    for size in reversed(grid):
+        number, at = divmod(number, size)
+        position.append(at)
+    return tuple(reversed(position))
 
 
 class ChunkSource:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.dataset.chunk_source import position_at
 from acqstream.dataset.dataset import Dataset, small_array
 from acqstream.dataset.level_array import import_optional
 from acqstream.description.channels import CHANNEL, ChannelLook, contrast_of
@@ -103,22 +104,13 @@ def _pictures_of_level(dataset: Dataset) -> Iterator[Picture]:
     thinned = (slice(None, None, step), slice(None, None, step))
     shape = [len(places) for name, places in values.items() if name != CHANNEL]
     channels = _evenly(len(values.get(CHANNEL, (0,))), MAX_PICTURES)
-    chosen = [_position(number, shape) for number in _evenly(math.prod(shape), MAX_PICTURES // len(channels))]
+    chosen = [position_at(number, shape) for number in _evenly(math.prod(shape), MAX_PICTURES // len(channels))]
     if CHANNEL in values:
         at = [*values].index(CHANNEL)
         chosen = sorted((*one[:at], channel, *one[at:]) for one in chosen for channel in channels)
     for position in chosen:
         key = {name: places[at] for (name, places), at in zip(values.items(), position, strict=True)}
         yield Picture(key, array[(*position, *thinned)])
-
-
-def _position(number: int, shape: Sequence[int]) -> tuple[int, ...]:
-    """The position with this number, last axis fastest."""
-    position = []
-    for size in reversed(shape):
-        number, at = divmod(number, size)
-        position.append(at)
-    return tuple(reversed(position))
 
 
 def _evenly(count: int, max_count: int) -> list[int]:

@@ -9,17 +9,18 @@ used, and the runs are read again. A run is read again if its folder, its index 
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
+import itertools
 import json
+import math
 import os
 import time
-import unicodedata
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import xxhash
 
@@ -39,6 +40,7 @@ from acqstream.formats.ndtiff.folders import (
 )
 from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.formats.registry import chunk_formats
+from acqstream.model.dataset_name import name_key
 from acqstream.model.view_spec import requested_views
 from acqstream.storage.files.atomic_file import read_private, replace_private
 from acqstream.storage.files.boundary import distrust
@@ -74,13 +76,13 @@ class ListedRun:
     name: str
     format: str
     began_s: float
-    frames: int
-    size_bytes: int
-    axes: Mapping[str, int]
-    channels: Sequence[str]
+    frames: int = 0
+    size_bytes: int = 0
+    axes: Mapping[str, int] = field(default_factory=dict)
+    channels: Sequence[str] = ()
     state: str
-    mirrors: Mapping[str, str]
-    words: str
+    mirrors: Mapping[str, str] = field(default_factory=dict)
+    words: str = ""
     doubt: str
     parts: Sequence[str]
 
@@ -91,10 +93,10 @@ class ListedRun:
 
     def matches(self, words: Iterable[str], channel: str = "") -> bool:
         """True if each word is in its name, a channel or its summary, and `channel` in a channel, of any case."""
-        channels = [_folded(one) for one in self.channels]
-        text = "\n".join([_folded(self.name), *channels, _folded(self.words)])
-        return all(_folded(word) in text for word in words) and (
-            not channel or any(_folded(channel) in one for one in channels)
+        channels = [name_key(one) for one in self.channels]
+        text = "\n".join([name_key(self.name), *channels, name_key(self.words)])
+        return all(name_key(word) in text for word in words) and (
+            not channel or any(name_key(channel) in one for one in channels)
         )
 
 
@@ -106,10 +108,27 @@ def list_runs(
     cache: the folder of indexes, by default this user's. on_read gets how many runs were read and not found in the
     index. Raises StorageError if the directory cannot be listed; folders below that cannot are left out.
     """
-    index = _Index(Path(os.path.realpath(top)), cache_folder() if cache is None else cache)
-    runs = [*_Walk(index, on_read).runs(str(top), "", 0)]
+    count = itertools.count(1)
+
+    def read(path: Path, name: str, parts: Sequence[str]) -> ListedRun | None:
+        run = _read_run(path, name, parts)
+        if run is not None:
+            on_read(next(count))
+        return run
+
+    index = _KeptIndex(read, Path(os.path.realpath(top)), cache_folder() if cache is None else cache)
+    runs = [*_runs_below(index, str(top), "")]
     index.save()
     return sorted(runs, key=lambda run: (-run.began_s, run.name))
+
+
+def parts_in(folder: Path, names: Collection[str]) -> dict[str, list[str]]:
+    """The parts of each run in a folder that has any, by name and sorted. names: all names in the folder, as a set."""
+    parts: dict[str, list[str]] = {}
+    for name in sorted(name for name in names if "." in name):
+        if owner := run_of_part(folder, name, names):
+            parts.setdefault(owner, []).append(name)
+    return parts
 
 
 def parts_of(run: Path) -> list[str]:
@@ -145,83 +164,61 @@ def cache_folder() -> Path | None:
         return None
 
 
-class _Walk:
-    """Lists folders; asks the index for what has not changed."""
-
-    def __init__(self, index: _Index, on_read: Callable[[int], None]) -> None:
-        self._index = index
-        self._on_read = on_read
-        self._n_read = 0
-
-    def runs(self, folder: str, prefix: str, depth: int) -> Iterator[ListedRun]:
-        """Yield the runs in a folder, then those of the folders in it. Raises StorageError for the first folder."""
-        try:
-            with os.scandir(folder) as found:
-                entries = [entry for entry in found if not entry.name.startswith(".")]
-        except OSError as error:
-            if depth:
-                return  # another user's, or removed meanwhile
-            raise StorageError.wrap(error, folder, "list the runs in") from error
-        names = {entry.name for entry in entries}
-        parts: dict[str, list[str]] = {}
-        place = Path(folder)
-        for name in sorted(name for name in names if "." in name):
-            if owner := run_of_part(place, name, names):
-                parts.setdefault(owner, []).append(name)
-        own = {name for some in parts.values() for name in some}
-        below: list[str] = []
-        for entry in entries:
-            if entry.name in own or not _is_plain_folder(entry):
-                continue
-            run_parts = parts.get(entry.name) or [one for one in mirror_parts(entry.name, names) if one != entry.name]
-            run = self._run(folder, entry.name, prefix, run_parts)
-            if run is not None:
-                yield run
-            elif not entry.name.endswith(VIEW_SUFFIX):
-                below.append(entry.name)
-        for name in below if depth < MAX_DEPTH else ():
-            yield from self.runs(f"{folder}/{name}", f"{prefix}{name}/", depth + 1)
-
-    def _run(self, folder: str, name: str, prefix: str, parts: Sequence[str]) -> ListedRun | None:
-        """Return the entry of a folder; None if it is neither a run nor a mirror."""
-        try:
-            signature = _signature(folder, name, parts)
-            row = self._index.find(prefix + name, signature)
-            if row is not None:
-                return row.run
-            run = _read_run(Path(folder, name), prefix + name, parts)
-        except (FileNotFoundError, PermissionError):  # removed meanwhile, or another user's
-            return None
+def _runs_below(index: RunIndex[ListedRun], folder: str, prefix: str) -> Iterator[ListedRun]:
+    """Yield the runs in a folder, then those of the folders in it. Raises StorageError for the first folder."""
+    try:
+        with os.scandir(folder) as found:
+            entries = [entry for entry in found if not entry.name.startswith(".")]
+    except OSError as error:
+        if prefix:
+            return  # another user's, or removed meanwhile
+        raise StorageError.wrap(error, folder, "list the runs in") from error
+    names = {entry.name for entry in entries}
+    parts = parts_in(Path(folder), names)
+    own = {name for some in parts.values() for name in some}
+    below: list[str] = []
+    for entry in entries:
+        if entry.name in own or not _is_plain_folder(entry):
+            continue
+        run_parts = parts.get(entry.name) or [one for one in mirror_parts(entry.name, names) if one != entry.name]
+        run = index.run(folder, entry.name, prefix, run_parts)
         if run is not None:
-            self._n_read += 1
-            self._on_read(self._n_read)
-        if run is None or run.is_settled:
-            self._index.add(prefix + name, signature, run)
-        return run
+            yield run
+        elif not entry.name.endswith(VIEW_SUFFIX):
+            below.append(entry.name)
+    for name in below if prefix.count("/") < MAX_DEPTH else ():
+        yield from _runs_below(index, f"{folder}/{name}", f"{prefix}{name}/")
+
+
+def read_brief(path: Path, name: str, parts: Sequence[str]) -> ListedRun | None:
+    """A run by its small files alone, without size, mirrors and what its frames tell; None for another folder.
+
+    Raises FileNotFoundError, PermissionError.
+    """
+    format_name = "ndtiff" if is_run(path) else _format_of(path)
+    if not format_name:
+        return None
+    state, doubt = "", ""
+    if format_name == "ndtiff":
+        file = StateFile(path)
+        try:
+            file.refresh()
+            state = str(file.state or "").lower()
+        except CorruptDataset:  # its frames can be read
+            state, doubt = "damaged", "state unknown: acqstream.json is damaged"
+        except StorageError as error:
+            state, doubt = "damaged", str(error)
+    began_s = _within_dates(os.stat(path).st_mtime)
+    return ListedRun(name=name, format=format_name, began_s=began_s, state=state, doubt=doubt, parts=parts)
 
 
 def _read_run(path: Path, name: str, parts: Sequence[str]) -> ListedRun | None:
-    if not is_run(path):
-        found = _format_of(path)
-        if not found:
-            return None
-    began_s = _within_dates(os.stat(path).st_mtime)
-    run = ListedRun(
-        name=name,
-        format="ndtiff",
-        began_s=began_s,
-        frames=0,
-        size_bytes=sum(disk_bytes(path.parent / part) for part in (path.name, *parts)),
-        axes={},
-        channels=(),
-        state="",
-        mirrors={},
-        words="",
-        doubt="",
-        parts=parts,
-    )
+    run = read_brief(path, name, parts)
+    if run is None:
+        return None
+    run = replace(run, size_bytes=sum(disk_bytes(path.parent / part) for part in (path.name, *parts)))
     try:
-        run = replace(run, began_s=_began_s(path) or began_s, mirrors=_mirrors_of(path), state=_state_of(path))
+        run = replace(run, began_s=_began_s(path) or run.began_s, mirrors=_mirrors_of(path))
         with open_dataset(path) as dataset:
             return _described(run, dataset)
     except (AcqStreamError, OSError) as error:
@@ -240,15 +237,6 @@ def _described(run: ListedRun, dataset: Dataset) -> ListedRun:
         state=run.state or ("complete" if dataset.complete else "growing"),
         words=_words_in(dataset.summary_metadata),
     )
-
-
-def _state_of(path: Path) -> str:
-    file = StateFile(path)
-    file.refresh()
-    try:
-        return str(file.state or "").lower()
-    except CorruptDataset:  # its frames can be read
-        return "damaged"
 
 
 def _began_s(path: Path) -> float | None:
@@ -320,58 +308,83 @@ def _signature(folder: str, name: str, parts: Collection[str]) -> Signature:
     status = os.stat(path)
     found: Signature = [[status.st_mtime_ns, status.st_ino, ""]]
     for index in (f"{path}/{INDEX_NAME}", f"{path}/{FULL_RESOLUTION}/{INDEX_NAME}"):
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        with contextlib.suppress(OSError):  # also of a link in a circle: reading the run says what is wrong
             status = os.stat(index)
             found.append([status.st_mtime_ns, status.st_size, ""])
             break
     for part in sorted(parts):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             status = os.stat(f"{folder}/{part}")
             found.append([status.st_mtime_ns, status.st_ino, part])
     return found
 
 
-@functools.lru_cache(maxsize=4096)
-def _folded(text: str) -> str:
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
+class _Settled(Protocol):
+    @property
+    def is_settled(self) -> bool:
+        """Nothing of it changes without a change of its folder."""
+
+
+_Run = TypeVar("_Run", bound=_Settled)
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(Generic[_Run]):
     """What is known of a folder; run is None if it is not one."""
 
     signature: Signature
-    run: ListedRun | None
+    run: _Run | None
 
 
-class _Index:
-    """The runs of one directory as they were found last, by name. cache: None for an index that is not kept."""
+class RunIndex(Generic[_Run]):
+    """Runs as `read` found them last, of at most `max_rows` folders: those that were asked for last.
 
-    def __init__(self, top: Path, cache: Path | None) -> None:
+    read: gets the folder of a run, its name below the listed directory, and the names of its parts.
+    """
+
+    def __init__(self, read: Callable[[Path, str, Sequence[str]], _Run | None], max_rows: float = math.inf) -> None:
+        self._read = read
+        self._max_rows = max_rows
+        self._rows: OrderedDict[str, _Row[_Run]] = OrderedDict()
+        self._old: Mapping[str, _Row[_Run]] = self._rows
+
+    def run(self, folder: str, name: str, prefix: str, parts: Sequence[str]) -> _Run | None:
+        """Return the run in a folder; None if it is neither a run nor a mirror, if it is gone, or another user's.
+
+        prefix: of its name, the path of `folder` below the listed directory, with "/" at its end.
+        """
+        began_ns, key = time.time_ns(), prefix + name
+        try:
+            signature = _signature(folder, name, parts)
+            row = self._old.get(key)
+            if row is None or row.signature != signature:
+                row = _Row(signature, self._read(Path(folder, name), key, parts))
+        except (FileNotFoundError, PermissionError):
+            return None
+        self._rows.pop(key, None)
+        is_quiet = began_ns - max(look[0] for look in signature) > SETTLED_S * 1e9
+        if is_quiet and (row.run is None or row.run.is_settled):
+            self._rows[key] = row
+            if len(self._rows) > self._max_rows:
+                self._rows.popitem(last=False)
+        return row.run
+
+
+class _KeptIndex(RunIndex[ListedRun]):
+    """The index of a directory in a file. cache: its folder, None to keep none."""
+
+    def __init__(
+        self, read: Callable[[Path, str, Sequence[str]], ListedRun | None], top: Path, cache: Path | None
+    ) -> None:
+        super().__init__(read)
         self._path = None if cache is None else cache / f"runs-{hashlib.sha256(os.fsencode(top)).hexdigest()[:32]}"
         self._old = self._load()
-        self._new: dict[str, _Row] = {}
-        self._began_ns = time.time_ns()
-
-    def find(self, name: str, signature: Signature) -> _Row | None:
-        """Return the row of a folder that has not changed; None if it must be read."""
-        row = self._old.get(name)
-        if row is None or row.signature != signature:
-            return None
-        self._new[name] = row
-        return row
-
-    def add(self, name: str, signature: Signature, run: ListedRun | None) -> None:
-        """Keep what was read, unless it changed so lately that a further change might not show."""
-        latest_ns = max(look[0] for look in signature)
-        if self._began_ns - latest_ns > SETTLED_S * 1e9:
-            self._new[name] = _Row(signature, run)
 
     def save(self) -> None:
         """Write the index if it has changed; without it the next list takes longer, and no error is due."""
-        if self._path is None or self._new == self._old:
+        if self._path is None or dict(self._rows) == self._old:
             return
-        rows = [[name, row.signature, row.run and astuple(row.run)] for name, row in self._new.items()]
+        rows = [[name, row.signature, row.run and astuple(row.run)] for name, row in self._rows.items()]
         body = json.dumps(rows, separators=(",", ":")).encode()
         with contextlib.suppress(OSError):  # a full disk, or a home that is read-only
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -379,7 +392,7 @@ class _Index:
                 replace_private(self._path, _head(body) + body)
                 self._forget_old_ones(self._path.parent)
 
-    def _load(self) -> dict[str, _Row]:
+    def _load(self) -> dict[str, _Row[ListedRun]]:
         if self._path is None or distrust(self._path):
             return {}
         try:

@@ -7,9 +7,9 @@ earlier count has the same places, fewer of them, and the shape that may be anno
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,7 +112,7 @@ class FrameHistory:
 
     def __init__(self, reader: NDTiffReader) -> None:
         self._reader = reader
-        self._epochs: OrderedDict[tuple[tuple[str, ...], bool], _Epoch] = OrderedDict()
+        self._epoch = lru_cache(_MAX_EPOCHS)(partial(_Epoch, reader))
 
     def at(self, count: int, *, is_final: bool, in_order: bool = False) -> PlacedArray | None:
         """The array of the first `count` frames; None while it has no complete index.
@@ -127,15 +127,6 @@ class FrameHistory:
         if found is not None and in_order and found.places.out_of_order():
             return self._epoch(names, in_order=True).at(count, is_final=is_final)
         return found
-
-    def _epoch(self, names: tuple[str, ...], *, in_order: bool) -> _Epoch:
-        epoch = self._epochs.get((names, in_order))
-        if epoch is None:
-            epoch = self._epochs[names, in_order] = _Epoch(self._reader, names, in_order=in_order)
-            if len(self._epochs) > _MAX_EPOCHS:
-                self._epochs.popitem(last=False)
-        self._epochs.move_to_end((names, in_order))
-        return epoch
 
 
 class _Epoch:

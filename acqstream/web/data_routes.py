@@ -12,7 +12,6 @@ from aiohttp import web
 from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat
 from acqstream.frames.frame_pixels import PixelSource
 from acqstream.model.dataset_name import MAX_FOLDERS
-from acqstream.storage.files.read_file import ReadFile
 from acqstream.web.answers import (
     BYTES,
     FIRST_BYTES,
@@ -204,7 +203,10 @@ def _body(found: FoundObject) -> Body:
 
 
 def _frame_part(array: ServedArray, place: ServedChunk, source: PixelSource) -> tuple[bytes, FilePart] | None:
-    """The header of a chunk and the part of a stack file that has its items; None if they are not the same."""
+    """The header of a chunk and the part of a stack file that has its items; None if they are not the same.
+
+    Raises CorruptDataset for a frame beyond the end of its file.
+    """
     span = source.span()
     if span is None:
         return None
@@ -215,14 +217,10 @@ def _frame_part(array: ServedArray, place: ServedChunk, source: PixelSource) -> 
     is_same_order = frame.pixel_type.numpy_dtype.itemsize == 1 or byte_order == array.virtual.layout.byte_order
     if head is None or not is_whole or not is_same_order:
         return None
-    _check_reach(file, frame.pixels + frame.payload_bytes)
-    return head, FilePart(file, frame.pixels, frame.payload_bytes)
-
-
-def _check_reach(file: ReadFile, end: int) -> None:
-    """Raise CorruptDataset for a frame beyond the end of its file, before a length is announced."""
-    if not file.reaches(end):
+    end = frame.pixels + frame.payload_bytes
+    if not file.reaches(end):  # before a length is announced
         raise CorruptDataset(f"a frame ends at {end}, beyond the end of the file", path=str(file.path))
+    return head, FilePart(file, frame.pixels, frame.payload_bytes)
 
 
 def _is_json(key: str) -> bool:

@@ -40,7 +40,7 @@ from acqstream.web.page.picture_source import Crop, borrow_pictures
 from acqstream.web.page_routes import PageState
 from acqstream.web.previews import MAX_SIDE, MIN_SIDE, Preview, PreviewRequest
 from acqstream.web.request_gate import GateClosed
-from acqstream.web.web_context import CONTEXT, WebContext, base_of
+from acqstream.web.web_context import CONTEXT, base_of
 
 MAX_LISTED, USUALLY_LISTED = 200, 50  # datasets in an answer
 MAX_SEARCH = 200  # characters
@@ -96,7 +96,8 @@ def dataset_routes(state: PageState) -> Iterator[web.RouteDef]:
         described["name"], path = name, str(folder.absolute())
         receipt = await context.run(receipt_in, folder) if described["format"] == "ndtiff" else None
         described["receipt"] = None if receipt is None else receipt_texts(receipt, path)
-        lines = viewer_lines(name, described["format"], path, base_of(request), _neuroglancer(context))
+        client = "/neuroglancer/" if context.settings.neuroglancer is not None else PUBLIC_CLIENT
+        lines = viewer_lines(name, described["format"], path, base_of(request), client)
         return await send_json(request, {**described, "lines": lines})
 
     async def preview(request: web.Request, folder: Path) -> web.StreamResponse:
@@ -318,7 +319,3 @@ def _frame_axes(text: str) -> dict[str, AxisValue]:
     if not isinstance(axes, dict) or len(axes) > MAX_AXES or not all(type(one) in (int, str) for one in axes.values()):
         raise _BadQuery(f"frame is a JSON object with the values of at most {MAX_AXES} axes: integers or texts")
     return axes
-
-
-def _neuroglancer(context: WebContext) -> str:
-    return "/neuroglancer/" if context.settings.neuroglancer is not None else PUBLIC_CLIENT

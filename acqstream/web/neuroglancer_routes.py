@@ -36,15 +36,14 @@ _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".
 class ViewerProcesses:
     """The viewers of the Python package, by dataset; the oldest one ends when there are too many."""
 
-    def __init__(self, python: str = sys.executable) -> None:
-        self._python = python
+    def __init__(self) -> None:
         self._running: dict[str, tuple[asyncio.subprocess.Process, str]] = {}
         self._lock = asyncio.Lock()
 
     @property
     def is_possible(self) -> bool:
         """True if the package is installed."""
-        return self._python != sys.executable or find_spec("neuroglancer") is not None
+        return find_spec("neuroglancer") is not None
 
     async def address(self, name: str, state_address: str) -> str:
         """The address of the viewer of a dataset, which is started if need be. Raises TimeoutError, OSError."""
@@ -56,7 +55,7 @@ class ViewerProcesses:
                 await self._end(next(iter(self._running)))
             program = str(Path(neuroglancer_follower.__file__))
             pipe = asyncio.subprocess.PIPE
-            process = await asyncio.create_subprocess_exec(self._python, "-I", program, stdin=pipe, stdout=pipe)
+            process = await asyncio.create_subprocess_exec(sys.executable, "-I", program, stdin=pipe, stdout=pipe)
             assert process.stdin is not None
             assert process.stdout is not None
             process.stdin.write(f"{state_address}\n".encode())  # no argument, which all users read: it has the token

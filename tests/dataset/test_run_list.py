@@ -11,6 +11,7 @@ import pytest
 from acqstream.dataset.run_list import ListedRun, list_runs, parts_of
 from acqstream.errors import StorageError
 from acqstream.storage.platform import FILES
+from acqstream.web.page.dataset_list import DatasetCatalog
 from tests.dataset.made_runs import copy_runs, make_old, make_run
 from tests.host_system import make_link
 
@@ -132,6 +133,21 @@ def test_links_are_not_followed(data: Path, cache: Path, tmp_path: Path) -> None
     make_link(data / "link", tmp_path / "elsewhere")
     make_link(data / "circle", data)
     assert names(data, cache) == []
+
+
+def test_links_in_a_circle_end_no_list(data: Path, cache: Path) -> None:
+    """In place of an index, and of a mirror."""
+    for name in ("cells", "hostile"):
+        make_run(data / name)
+    for path in (data / "hostile" / "NDTiff.index", data / "hostile.n5"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        make_link(path, path)
+    found = {run.name: run for run in list_runs(data, cache=cache)}
+    assert not found["cells"].doubt
+    assert found["hostile"].doubt
+    folders = {path.name: path for path in data.iterdir()}
+    page = DatasetCatalog().page(folders, "", 0, 50)
+    assert {one.run.name for one in page.entries} >= {"cells", "hostile"}
 
 
 def test_damage_and_foreign_folders_end_no_list(data: Path, cache: Path) -> None:

@@ -101,7 +101,7 @@ def test_a_token_in_the_path_becomes_a_cookie(data: Path) -> None:
 
 def test_the_list_of_datasets(site: Site) -> None:
     (entry,) = document(site.ask("/api/datasets"))["datasets"]
-    assert (entry["name"], entry["format"], entry["state"]) == ("cells", "ndtiff", "COMPLETE")
+    assert (entry["name"], entry["format"], entry["state"]) == ("cells", "ndtiff", "complete")
     assert entry["receipt"]["is_good"]
     assert entry["receipt"]["stored"] == "6 frames stored"
 
@@ -457,8 +457,8 @@ def test_a_dataset_that_changes_is_read_again(tmp_path: Path) -> None:
     (first, _) = catalog.page(folders, "", 0, 50).entries
     assert first.receipt is not None
     os.utime(tmp_path / "a", (10, 10))
-    assert [one.name for one in catalog.page(folders, "", 0, 50).entries] == ["b", "a"]
+    assert [one.run.name for one in catalog.page(folders, "", 0, 50).entries] == ["b", "a"]
     (tmp_path / "a" / "receipt.json").unlink()
     (changed, _) = catalog.page(folders, "", 0, 50).entries
-    assert (changed.name, changed.receipt) == ("a", None)
+    assert (changed.run.name, changed.receipt) == ("a", None)
     assert catalog.page({"a": tmp_path / "a"}, "", 0, 50).total == 1

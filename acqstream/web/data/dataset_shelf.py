@@ -210,7 +210,8 @@ class ServedFolders:
                 if not _is_outside(entry.path, top):
                     served[prefix + name] = Path(entry.path)
             elif is_known or _is_of_run(folder, name, names):
-                served[prefix + name], inodes[name] = Path(entry.path), entry.inode()
+                path = known.served.get(prefix + name) if known is not None else None  # 20,000 paths take a while
+                served[prefix + name], inodes[name] = path or Path(entry.path), entry.inode()
             else:
                 below.append(name)
         if new := nameless - self._reported:

@@ -10,9 +10,9 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 
 from acqstream.arrays.array_plan import planned_spec
@@ -26,6 +26,7 @@ from acqstream.formats.ndtiff import FORMAT
 from acqstream.formats.ndtiff.completion import dataset_id
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.frames.frame_description import ArraySpace, FrameLooks
+from acqstream.frames.frame_indices import FramePlaces
 from acqstream.frames.frame_pixels import MAX_REDUCED_BYTES, Factors, FramePixels, LevelCache, PixelSource, may_make
 from acqstream.frames.frame_snapshot import FrameHistory, PlacedArray
 from acqstream.model.axes import TIME, Z
@@ -81,7 +82,6 @@ class ServedDataset:
         self._readers: Sequence[NDTiffReader] = source.readers if isinstance(source, NDTiffSource) else ()
         self._refreshed_s = time.monotonic()
         self._is_damage_noted = False
-        self._spaces: dict[int, ArraySpace] = {}  # by identity of the places
         self._arrays: OrderedDict[tuple[object, ...], ServedArray] = OrderedDict()
 
     @property
@@ -161,6 +161,10 @@ class ServedDataset:
         return FrameLooks(self._full)
 
     @cached_property
+    def _space(self) -> Callable[[FramePlaces], ArraySpace]:
+        return lru_cache(1)(partial(ArraySpace, self._full))  # of the latest set of axes
+
+    @cached_property
     def _history(self) -> FrameHistory:
         return FrameHistory(self._full)
 
@@ -210,7 +214,7 @@ class ServedDataset:
         planned = planned_spec(replace(placed.plan, mosaic=placed.mosaic), self._full.summary_metadata)
         labels = {**planned.labels, **placed.places.labels()}
         shown = [name for name in planned.axes if name not in fixed]
-        (spaced,) = self._space(placed).spaced([planned], placed.mosaic)
+        (spaced,) = self._space(placed.places).spaced([planned], placed.mosaic)
         looks = tuple(self._looks.find(placed.values.get(CHANNEL, ())).values())
         planned = replace(spaced, axis_values=placed.values, looks=looks).of_image(fixed).ordered(shown)
         values = {name: planned.axis_values[name] for name in planned.axis_values if name in shown}
@@ -257,13 +261,6 @@ class ServedDataset:
         while n_levels < cut.n_levels and may_make(mosaic, cut.sides, n_levels, item_bytes, n_own):
             n_levels += 1
         return ChunkCut(cut.sides, n_levels)
-
-    def _space(self, placed: PlacedArray) -> ArraySpace:
-        found = self._spaces.get(id(placed.places))
-        if found is None:
-            self._spaces = {id(placed.places): ArraySpace(self._full, placed.places)}  # of the latest set of axes
-            found = self._spaces[id(placed.places)]
-        return found
 
 
 def _fixed_places(placed: PlacedArray, fixed: Mapping[str, str]) -> dict[str, int] | None:

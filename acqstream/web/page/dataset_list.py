@@ -1,4 +1,4 @@
-"""The datasets of a data directory as the page lists them: name, state and result, without opening them.
+"""The runs of a data directory as the page lists them: as `ls` reads them, and their results, without opening them.
 
 Links and lines to copy open a dataset in other programs. The addresses of virtual datasets, and of the page that shows
 one in Neuroglancer, are those of docs/web.md.
@@ -6,21 +6,20 @@ one in Neuroglancer, are those of docs/web.md.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from acqstream.errors import AcqStreamError, CorruptDataset
-from acqstream.formats.ndtiff.completion import StateFile
-from acqstream.formats.ndtiff.folders import VIEW_SUFFIX, is_run, run_of_part
-from acqstream.formats.registry import find_format
+from acqstream.dataset.run_list import ListedRun, RunIndex, parts_in, read_brief
+from acqstream.errors import AcqStreamError
+from acqstream.formats.ndtiff.folders import VIEW_SUFFIX, is_run
 from acqstream.model.dataset_name import name_key
 from acqstream.model.units import shell_word
 from acqstream.model.view_spec import LOG_VIEW_KINDS
@@ -32,32 +31,32 @@ MAX_LOOKS = 1000  # folders that an answer looks into
 MAX_READ = 2000  # datasets whose facts are kept
 N_TIMED = 200  # of the latest, whose time is looked at for each answer
 ALL_TIMES_S = 60.0
-SETTLED_S = 2.5  # a folder that changed later than so long ago may change again without another time of change
-DAMAGED = "state unknown: acqstream.json is damaged"
 _NO_MIRRORS = (VIEW_SUFFIX, *(f".{kind}" for kind in LOG_VIEW_KINDS))  # levels, and notes on progress
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetEntry:
-    """One dataset. format "" : no format is known, or there is no frame yet. changed_s: seconds since 1970.
+    """One run, or a mirror without one. receipt: texts of the page, None without a receipt."""
 
-    state is "" for datasets of other writers, DAMAGED if it cannot be read; receipt has texts of the page, None without
-    a receipt. mirrors: names of their folders.
-    """
-
-    name: str
-    format: str
-    state: str
-    changed_s: float
+    run: ListedRun
     receipt: Mapping[str, Any] | None
-    mirrors: Sequence[str] = ()
+
+    @property
+    def mirrors(self) -> tuple[str, ...]:
+        """Names of their folders, as addresses have them."""
+        prefix = self.run.name[: self.run.name.rfind("/") + 1]
+        return tuple(prefix + part for part in self.run.parts if not part.endswith(_NO_MIRRORS))
+
+    @property
+    def is_settled(self) -> bool:
+        return self.run.is_settled
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "name": self.name,
-            "format": self.format,
-            "state": self.state,
-            "changed_s": self.changed_s,
+            "name": self.run.name,
+            "format": self.run.format,
+            "state": self.run.doubt or self.run.state,
+            "changed_s": self.run.began_s,
             "receipt": self.receipt,
             "mirrors": self.mirrors,
         }
@@ -81,20 +80,24 @@ class DatasetPage:
 class DatasetCatalog:
     """Finds datasets by words of their names. Thread safe; remembers what it has read of those shown lately.
 
-    With 20,000 datasets a search takes milliseconds: names are kept, and the time of each folder is looked at again
-    when a name comes or goes, or after ALL_TIMES_S; until then those of the latest.
+    With 20,000 datasets a search takes milliseconds. The times of the latest folders are looked at for each answer, and
+    those of all others after ALL_TIMES_S. What came, went or changed since is judged again, with the names that share
+    its begin, and nothing else.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._folders: Mapping[str, Path] = {}
-        self._folded: dict[str, str] = {}  # names to search in
-        self._parts: dict[str, list[str]] = {}  # names of mirrors, by dataset
+        self._keys: dict[str, str] = {}  # names to search in
+        self._times: dict[str, float] = {}  # of the last change, of all that can be listed
+        self._families: dict[str, set[str]] = {}  # names by their begin up to the first dot: runs and their parts
+        self._parts: dict[str, list[str]] = {}  # own names of mirrors, by dataset
+        self._hidden: set[str] = set()  # names of all parts
         self._others: set[str] = set()  # names of folders that are no dataset
-        self._told: set[str] = set()  # names that were told from those
+        self._unjudged: set[str] = set()  # names that may be of those
         self._latest: list[tuple[float, str]] = []  # time of the last change and name, the last changed one first
         self._timed_at_s = -math.inf
-        self._read: OrderedDict[str, tuple[tuple[float, tuple[str, ...]], DatasetEntry | None]] = OrderedDict()
+        self._index = RunIndex(_read_entry, MAX_READ)
 
     def page(self, folders: Mapping[str, Path], search: str, offset: int, limit: int) -> DatasetPage:
         """At most `limit` datasets with all words of `search` in their names, the last changed one first.
@@ -104,105 +107,105 @@ class DatasetCatalog:
         with self._lock:
             self._refresh(folders)
             words, found = name_key(search).split(), self._latest
-            if words:
-                found = [one for one in found if all(word in self._folded[one[1]] for word in words)]
+            for word in words:
+                found = [one for one in found if word in self._keys[one[1]]]
             entries: list[DatasetEntry] = []
             n_looks, end = 0, offset
-            for changed_s, name in found[offset:]:
+            for _, name in found[offset:]:
                 if len(entries) == limit or n_looks == MAX_LOOKS:
                     break
                 end, n_looks = end + 1, n_looks + 1
-                entry = self._entry(name, changed_s)
+                entry = self._entry(name)
                 if entry is not None:
                     entries.append(entry)
-            total = len(found) - sum(name in self._others for _, name in found)
+            total = len(found) - sum(all(word in self._keys[name] for word in words) for name in self._others)
             return DatasetPage(total, end if end < len(found) else None, entries)
 
     def _refresh(self, folders: Mapping[str, Path]) -> None:
         now_s = time.monotonic()
-        is_same = folders is self._folders or folders.keys() == self._folders.keys()
-        if not is_same or now_s - self._timed_at_s >= ALL_TIMES_S:
-            parts: dict[str, list[str]] = {}
-            neighbours: dict[str, set[str]] = {}
-            for name in folders:
-                above, _, own = name.rpartition("/")
-                neighbours.setdefault(above, set()).add(own)
-            for name in folders:
-                above, slash, own = name.rpartition("/")
-                if run := run_of_part(folders[name].parent, own, neighbours[above]):
-                    parts.setdefault(f"{above}{slash}{run}", []).append(name)
-            hidden = {one for names in parts.values() for one in names}
-            self._parts, self._timed_at_s = parts, now_s
-            self._folded = {name: name_key(name) for name in folders}
-            names, later = [one for one in folders if one not in hidden], []
-        else:
-            names, later = [name for _, name in self._latest[:N_TIMED]], self._latest[N_TIMED:]
+        changed = set() if folders is self._folders else folders.keys() ^ self._folders.keys()
         self._folders = folders
-        timed = _with_times((name, folders[name]) for name in names)
-        if timed != self._latest[:N_TIMED] or not later:
-            self._latest = sorted((*timed, *later), reverse=True)
-        if not later:
-            self._tell_others()
+        if now_s - self._timed_at_s >= ALL_TIMES_S:
+            self._timed_at_s = now_s
+            looked_at = changed.union(folders.keys() - self._hidden)
+        else:
+            looked_at = changed.union(name for _, name in self._latest[:N_TIMED])
+        changed.update([name for name in looked_at if self._look(name)])
+        if changed:
+            self._regroup(changed)
+        self._count_others()
 
-    def _tell_others(self) -> None:
+    def _look(self, name: str) -> bool:
+        """Note the time of the last change of a folder that can be listed; True if it is another one."""
+        before = self._times.pop(name, None)
+        if name in self._folders and not name.endswith(VIEW_SUFFIX):
+            with contextlib.suppress(OSError):  # it has vanished
+                self._times[name] = os.stat(self._folders[name]).st_mtime
+        return self._times.get(name) != before
+
+    def _regroup(self, changed: Set[str]) -> None:
+        """Judge again which folders are parts of which run, among these and those that share a begin with them."""
+        families: dict[str, set[str]] = {}
+        for name in changed:
+            family = _family(name)
+            families[family] = members = self._families.setdefault(family, set())
+            if name in self._folders:
+                self._keys[name] = name_key(name)
+                members.add(name)
+            else:
+                self._keys.pop(name, None)
+                members.discard(name)
+        judged = {*changed}.union(*families.values())
+        for name in judged & self._hidden:
+            self._look(name)  # not looked at as a part
+        self._hidden -= judged
+        self._others -= judged
+        self._unjudged -= judged
+        for name in judged:
+            self._parts.pop(name, None)
+        for family, members in families.items():
+            if not members:
+                del self._families[family]
+            elif len(members) > 1:
+                prefix = family[: family.rfind("/") + 1]
+                found = parts_in(self._folders[min(members)].parent, {name[len(prefix) :] for name in members})
+                self._parts.update((prefix + run, parts) for run, parts in found.items())
+                self._hidden.update(prefix + part for parts in found.values() for part in parts)
+        listed = (judged & self._times.keys()) - self._hidden
+        self._unjudged |= listed
+        kept = [one for one in self._latest if one[1] not in judged]
+        self._latest = sorted([*kept, *((self._times[name], name) for name in listed)], reverse=True)
+
+    def _count_others(self) -> None:
         """Find new folders that are no dataset, which do not count; MAX_LOOKS of them at a time."""
-        self._others &= self._folders.keys()
-        self._told &= self._folders.keys()
         n_looks = 0
-        for changed_s, name in self._latest:
-            if n_looks < MAX_LOOKS and name not in self._told:
-                self._told.add(name)
-                if not is_run(self._folders[name]):
-                    n_looks += 1
-                    self._entry(name, changed_s)
+        while self._unjudged and n_looks < MAX_LOOKS:
+            name = self._unjudged.pop()
+            if not is_run(self._folders[name]):
+                n_looks += 1
+                self._entry(name)
 
-    def _entry(self, name: str, changed_s: float) -> DatasetEntry | None:
-        known, key = self._read.get(name), (changed_s, tuple(self._parts.get(name, ())))
-        if known is None or known[0] != key:
-            known = key, _entry(name, self._folders, *key)
-            (self._others.add if known[1] is None else self._others.discard)(name)
-            if time.time() - changed_s < SETTLED_S:
-                return known[1]  # it may change again without another time
-            self._read[name] = known
-        self._read.move_to_end(name)
-        if len(self._read) > MAX_READ:
-            self._read.popitem(last=False)
-        return known[1]
+    def _entry(self, name: str) -> DatasetEntry | None:
+        above, slash, own = name.rpartition("/")
+        folder, entry = os.fspath(self._folders[name].parent), None
+        with contextlib.suppress(AcqStreamError, OSError):  # the other ones are listed all the same
+            entry = self._index.run(folder, own, above + slash, self._parts.get(name, ()))
+        (self._others.add if entry is None else self._others.discard)(name)
+        return entry
 
 
-def _with_times(folders: Iterable[tuple[str, Path]]) -> list[tuple[float, str]]:
-    """The time of the last change of each folder that is not one of notes. A folder that vanishes is left out."""
-    times = []
-    for name, path in folders:
-        if name.endswith(VIEW_SUFFIX) or name.rpartition("/")[2].startswith("."):
-            continue
-        try:
-            times.append((os.stat(path).st_mtime, name))
-        except OSError:
-            continue
-    return times
+def _family(name: str) -> str:
+    above, slash, own = name.rpartition("/")
+    return f"{above}{slash}{own.partition('.')[0]}"
 
 
-def _entry(name: str, folders: Mapping[str, Path], changed_s: float, parts: Sequence[str]) -> DatasetEntry | None:
-    folder = folders[name]
-    try:
-        format_name = find_format(folder).name
-        state = _state_of(folder) if format_name == "ndtiff" else ""
-    except (AcqStreamError, OSError):
+def _read_entry(path: Path, name: str, parts: Sequence[str]) -> DatasetEntry | None:
+    run = read_brief(path, name, parts)
+    if run is None:
         return None
-    receipt = receipt_in(folder) if format_name == "ndtiff" else None
-    texts = receipt_texts(receipt, str(folder.absolute())) if receipt is not None else None
-    mirrors = tuple(one for one in sorted(parts) if not one.endswith(_NO_MIRRORS))
-    return DatasetEntry(name, format_name, state, changed_s, texts, mirrors)
-
-
-def _state_of(folder: Path) -> str:
-    file = StateFile(folder)
-    file.refresh()
-    try:
-        return str(file.state or "")
-    except CorruptDataset:  # its frames can be read
-        return DAMAGED
+    receipt = receipt_in(path) if run.format == "ndtiff" else None
+    texts = None if receipt is None else receipt_texts(receipt, str(path.absolute()))
+    return DatasetEntry(run, texts)
 
 
 _FRAMES = "ndtiff"

@@ -69,7 +69,7 @@ export class DatasetList {
     const look = element("button", { type: "button", class: "look", "aria-label": `look at ${dataset.name}` }, image);
     look.addEventListener("click", () => this.onLook(dataset.name));
     const receipt = dataset.receipt;
-    const verdict = element("p", { class: "verdict" }, receipt ? receipt.verdict : dataset.state.toLowerCase() || dataset.format);
+    const verdict = element("p", { class: "verdict" }, receipt ? receipt.verdict : dataset.state || dataset.format);
     verdict.dataset.is = receipt ? String(receipt.is_good) : "unknown";
     const facts = receipt ? [receipt.stored, receipt.size, ...receipt.gaps.map((gap) => gap.text)] : [];
     const mirrors = dataset.mirrors.map((name) => name.slice(dataset.name.length + 1)).join(", ");
