@@ -72,7 +72,7 @@ class Kernel:
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kernel]:
     kernel = Kernel()
-    for module in (windows_names, windows_files):
+    for module in (windows_api, windows_names, windows_files):
         monkeypatch.setattr(module, "kernel32", lambda: kernel)
         monkeypatch.setattr(module, "last_error", lambda: kernel.code)
         monkeypatch.setattr(module, "close_handle", kernel.close_handle)
