@@ -240,6 +240,19 @@ class FolderTree:
         The content is forced on return unless the caller does that, the name when `sync` has returned. No other thread
         may put the same file at the same time. A length beyond the content leaves a hole, with `tail` after it.
         """
+        self.place(self.stage(folder, name, content, length, tail, is_forced=is_forced), folder, name)
+
+    def stage(
+        self,
+        folder: str,
+        name: str,
+        content: Sequence[bytes | memoryview],
+        length: int | None = None,
+        tail: Sequence[bytes | memoryview] = (),
+        *,
+        is_forced: bool = False,
+    ) -> str:
+        """Write a file as `put` does, for `place`; return its temporary name."""
         temporary = self._temporary(f"{folder}/{name}")
         with self._writing(temporary, f"{folder}/{name}"):
             try:
@@ -247,15 +260,6 @@ class FolderTree:
             except FileExistsError:  # from a process that crashed
                 self._disk.unlink(temporary)
                 self._files.make(temporary, content, length, tail, is_forced=is_forced)
-        self.place(temporary, folder, name)
-
-    def stage(self, folder: str, name: str, content: bytes) -> str:
-        """Write a file for `place`, and return its temporary name; it is not forced."""
-        temporary = self._temporary(f"{folder}/{name}")
-        with self._writing(temporary, f"{folder}/{name}"):
-            with contextlib.suppress(FileNotFoundError):
-                self._disk.unlink(temporary)  # from a process that crashed
-            self._files.make(temporary, [content], is_forced=False)
         return temporary
 
     def place(self, temporary: str, folder: str, name: str) -> None:

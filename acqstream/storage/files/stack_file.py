@@ -14,7 +14,7 @@ import os
 from collections.abc import Sequence
 
 from acqstream.errors import StorageError
-from acqstream.storage.files.disk import Disk, check_length, write_all
+from acqstream.storage.files.disk import Disk, check_length, using, write_all
 from acqstream.storage.platform.capabilities import DIRECT_STEP_BYTES
 
 logger = logging.getLogger("acqstream.storage")
@@ -190,8 +190,7 @@ def finish_file(disk: Disk, path: str, patches: Sequence[tuple[int, bytes]], len
     Readers see the same frames, `verify` reports the zeros, and `repair` cuts them once no process maps the file.
     Raises OSError.
     """
-    fd = disk.open(path, create=False)
-    try:
+    with using(disk, disk.open(path, create=False)) as fd:
         for offset, content in patches:
             write_all(disk, fd, [content], offset)
         try:
@@ -204,5 +203,3 @@ def finish_file(disk: Disk, path: str, patches: Sequence[tuple[int, bytes]], len
                 "%s stays longer than its %d bytes, because a program has mapped it: %s", path, length, error
             )
         disk.fdatasync(fd)
-    finally:
-        disk.close(fd)

@@ -12,10 +12,10 @@ from pathlib import Path
 from acqstream.errors import AcqStreamError, DiskFull, StorageError
 from acqstream.storage.files.atomic_file import TEMPORARY_SUFFIX
 from acqstream.storage.files.boundary import Boundary
-from acqstream.storage.files.direct_file import InPlaceFiles, is_aligned
+from acqstream.storage.files.direct_file import InPlaceFiles, consists_of_blocks
 from acqstream.storage.files.disk import Content, Disk, Run, write_all
 from acqstream.storage.files.folder_tree import FolderTree, UnforcedFiles
-from acqstream.storage.files.read_file import ReadFile, is_absent
+from acqstream.storage.files.read_file import BLOCK_BYTES, ReadFile, is_absent
 from acqstream.storage.platform import FILES, own_error
 from acqstream.storage.platform.capabilities import is_junction, max_path_characters
 from acqstream.storage.stores.store import ALL_CAPABILITIES, byte_range, check_key
@@ -128,7 +128,7 @@ class LocalStore:
             folder, name = self._make_folder(key)
             path = f"{folder}/{name}"
             if not self._tree.has(folder, name, content):
-                path = self._tree.stage(folder, name, content)
+                path = self._tree.stage(folder, name, [content])
                 staged.append((path, folder, name))
             self._unforced.add(path, len(content))
         self._unforced.force_all()
@@ -226,7 +226,7 @@ class LocalStore:
     def _append(self, fd: int, path: str, content: Content) -> int:
         offset = self._disk.size(fd)
         try:
-            if is_aligned(offset, content):
+            if offset % BLOCK_BYTES == 0 and consists_of_blocks(content):
                 self._in_place.write(path, [(offset, content)])
             else:
                 write_all(self._disk, fd, content, offset)
