@@ -7,7 +7,7 @@ import os
 import secrets
 from pathlib import Path
 
-from acqstream.errors import StorageError
+from acqstream.errors import StorageError, wrapping
 from acqstream.storage.files.disk import Disk, using, write_all
 from acqstream.storage.files.read_file import ReadFile, is_absent
 from acqstream.storage.platform import FILES, create_private, open_log
@@ -68,7 +68,7 @@ def replace_file(disk: Disk, path: str, content: bytes) -> None:
     if only forcing the directory failed.
     """
     temporary = path + TEMPORARY_SUFFIX
-    try:
+    with wrapping(path, "cannot replace"):
         with contextlib.suppress(FileNotFoundError):
             disk.unlink(temporary)  # from a process that crashed
         with using(disk, disk.open(temporary, create=True)) as fd:
@@ -76,5 +76,3 @@ def replace_file(disk: Disk, path: str, content: bytes) -> None:
             disk.fdatasync(fd)
         disk.replace(temporary, path)
         disk.sync_directory(os.path.dirname(path) or ".")
-    except OSError as error:
-        raise StorageError.wrap(error, path, "cannot replace") from error

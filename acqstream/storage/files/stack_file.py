@@ -13,7 +13,7 @@ import logging
 import os
 from collections.abc import Sequence
 
-from acqstream.errors import StorageError
+from acqstream.errors import StorageError, wrapping
 from acqstream.storage.files.disk import Disk, check_length, using, write_all
 from acqstream.storage.platform.capabilities import DIRECT_STEP_BYTES
 
@@ -60,22 +60,18 @@ class StackFile:
         """Write the header (complete blocks, block-aligned memory), force it and give the file its name."""
         self.write([header], 0)
         self.sync()
-        try:
+        with wrapping(self.path, "cannot publish the stack file"):
             self.close()
             self._disk.replace(self._private, self.path)
             self._has_name = True
             self._reopen()
             self._disk.sync_directory(os.path.dirname(self.path))
-        except OSError as error:
-            raise StorageError.wrap(error, self.path, "cannot publish the stack file") from error
 
     def reopen(self, path: str) -> None:
         """Resume writing after `close`, where the file has this path now. Raises StorageError."""
         self.path = path
-        try:
+        with wrapping(path, "cannot open again"):
             self._reopen()
-        except OSError as error:
-            raise StorageError.wrap(error, path, "cannot open again") from error
 
     def write(self, blocks: Sequence[memoryview], offset: int) -> None:
         """Write complete blocks of block-aligned memory at `offset`, a block boundary.
@@ -105,11 +101,9 @@ class StackFile:
 
     def finish(self, patches: Sequence[tuple[int, bytes]], length: int) -> None:
         """Apply the last patches, cut the file to its exact length, force and close it."""
-        try:
+        with wrapping(self.path, "cannot finish"):
             self.close()
             finish_file(self._disk, self.path, patches, length)
-        except OSError as error:
-            raise StorageError.wrap(error, self.path, "cannot finish") from error
 
     def discard(self) -> None:
         """Close and remove a file that no index entry names. Raises OSError."""

@@ -306,28 +306,14 @@ def is_windows() -> bool:
     return sys.platform == "win32"
 
 
-@functools.cache
-def kernel32() -> Any:
-    """Return kernel32.dll: files, processes, memory, the console. Raises OSError where it is missing."""
-    return _load("kernel32", _FILES | _PROCESSES_AND_MEMORY)
-
-
-@functools.cache
-def advapi32() -> Any:
-    """Return advapi32.dll: access lists, users, the registry. Raises OSError where it is missing."""
-    return _load("advapi32", _SECURITY)
-
-
-@functools.cache
-def user32() -> Any:
-    """Return user32.dll: windows and their messages. Raises OSError where it is missing."""
-    return _load("user32", _WINDOWS)
-
-
-@functools.cache
-def rstrtmgr() -> Any:
-    """Return rstrtmgr.dll, the Restart Manager: programs that use a file. Raises OSError where it is missing."""
-    return _load("rstrtmgr", _PROGRAMS)
+kernel32 = functools.cache(lambda: _load("kernel32", _FILES | _PROCESSES_AND_MEMORY))
+"""Return kernel32.dll: files, processes, memory, the console. As all of these, raises OSError where it is missing."""
+advapi32 = functools.cache(lambda: _load("advapi32", _SECURITY))
+"""Return advapi32.dll: access lists, users, the registry."""
+user32 = functools.cache(lambda: _load("user32", _WINDOWS))
+"""Return user32.dll: windows and their messages."""
+rstrtmgr = functools.cache(lambda: _load("rstrtmgr", _PROGRAMS))
+"""Return rstrtmgr.dll, the Restart Manager: programs that use a file."""
 
 
 def _load(name: str, signatures: Signatures) -> Any:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from acqstream.errors import AcqStreamError, DiskFull, StorageError
+from acqstream.errors import AcqStreamError, DiskFull, StorageError, wrapping
 from acqstream.storage.files.atomic_file import TEMPORARY_SUFFIX
 from acqstream.storage.files.boundary import Boundary
 from acqstream.storage.files.direct_file import InPlaceFiles, consists_of_blocks
@@ -139,15 +139,13 @@ class LocalStore:
     def append(self, key: str, content: Content) -> int:
         folder, name = self._make_folder(key)
         path = f"{folder}/{name}"
-        try:
+        with wrapping(path, "cannot append"):
             fd = self._open_or_create(folder, path)
             try:
                 offset = self._append(fd, path, content)
             finally:  # a part may have arrived
                 self._unforced.add(path, sum(map(len, content)))
                 self._disk.close(fd)
-        except OSError as error:
-            raise StorageError.wrap(error, path, "cannot append") from error
         self._unforced.relieve()
         return offset
 
@@ -167,11 +165,9 @@ class LocalStore:
         old_folder, old_name = self._make_folder(source)
         folder, name = self._make_folder(target)
         old_path, path = f"{old_folder}/{old_name}", f"{folder}/{name}"
-        try:
-            with self._unforced.renaming(old_path, path):
-                self._disk.replace(old_path, path)
-        except OSError as error:
-            raise StorageError.wrap(error, path, f"cannot rename {old_name} to it") from error
+        what = f"cannot rename {old_name} to it"
+        with wrapping(path, what), self._unforced.renaming(old_path, path):
+            self._disk.replace(old_path, path)
         with self._lock:
             self._fixed.discard(old_path)
         self._tree.mark_unsynced(old_folder)
