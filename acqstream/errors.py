@@ -27,6 +27,8 @@ AcqStreamError                  also carries `code`, its name on the wire
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 # A quota is a full disk to its user. Some platforms have no EDQUOT.
 FULL_DISK_ERRNOS = frozenset({errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)})
@@ -155,6 +157,15 @@ def _storage_error(kind: type[StorageError], code: int, text: str, path: str, nu
     OSError.__init__(error, code, text, path)
     error.number = number
     return error
+
+
+@contextmanager
+def wrapping(path: str, action: str, kind: type[StorageError] = StorageError) -> Iterator[None]:
+    """Raise what `kind.wrap` makes of an OSError in the block."""
+    try:
+        yield
+    except OSError as error:
+        raise kind.wrap(error, path, action) from error
 
 
 class DiskFull(StorageError):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from acqstream.bench.measurement import Measurement, ProcessCost, latency_of
+from acqstream.bench.measurement import Measurement, ProcessCost
 from acqstream.storage.files.disk import LocalDisk, write_all
 from acqstream.storage.files.read_file import BlockFile, ReadFile
 from acqstream.storage.page_memory import PageMemory
@@ -102,14 +102,8 @@ class Transfer:
     cpu_s: float
 
     def measurement(self, payload_bytes: int, role: str, note: str) -> Measurement:
-        return Measurement(
-            payload_bytes=payload_bytes,
-            frames=len(self.durations_ns),
-            seconds=self.seconds,
-            latency=latency_of(self.durations_ns),
-            processes={role: ProcessCost(self.cpu_s, None)},
-            note=note,
-        )
+        cost = {role: ProcessCost(self.cpu_s, None)}
+        return Measurement.of(payload_bytes, self.durations_ns, self.seconds, cost, note=note)
 
 
 def _moved(

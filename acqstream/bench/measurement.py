@@ -66,6 +66,26 @@ class Measurement:
     def cpu_s_per_gb(self, role: str) -> float:
         return self.processes[role].cpu_s / (self.payload_bytes / GIGA)
 
+    @staticmethod
+    def of(
+        payload_bytes: int,
+        durations_ns: Sequence[int] | array[int],
+        seconds: float,
+        processes: dict[str, ProcessCost],
+        *,
+        frames: int | None = None,
+        note: str = "",
+    ) -> Measurement:
+        """A run of calls of these durations. frames: by default one for each of them."""
+        return Measurement(
+            payload_bytes=payload_bytes,
+            frames=len(durations_ns) if frames is None else frames,
+            seconds=seconds,
+            latency=latency_of(durations_ns),
+            processes=processes,
+            note=note,
+        )
+
 
 def latency_of(durations_ns: Sequence[int] | array[int]) -> Latency:
     """Percentiles (nearest rank) of at least one duration in nanoseconds."""

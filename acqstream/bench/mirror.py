@@ -26,7 +26,6 @@ from acqstream.bench.measurement import (
     UsageMeter,
     children_cpu_seconds,
     cpu_seconds,
-    latency_of,
     reset_peak_memory,
     spread_of,
     watched_children,
@@ -331,13 +330,8 @@ def measure_mirror(dataset: Path, out: Path, settings: Mapping[str, Any], memory
     _finish(run)
     seconds, cost = time.perf_counter() - started, meter.cost()
     peak = None if cost.peak_bytes is None else max(0, cost.peak_bytes - before)
-    mirror = Measurement(
-        payload_bytes=count * frame_bytes,
-        frames=count,
-        seconds=seconds,
-        latency=latency_of([int(seconds * 1e9)]),
-        processes={"mirror": ProcessCost(cost.cpu_s, peak)},
-    )
+    costs = {"mirror": ProcessCost(cost.cpu_s, peak)}
+    mirror = Measurement.of(count * frame_bytes, [int(seconds * 1e9)], seconds, costs, frames=count)
     meter, started = UsageMeter(os.getpid()), time.perf_counter()
     found = compare(dataset, run.folder, count)
     if found.different or found.frames != count:

@@ -10,7 +10,7 @@ import random
 import struct
 import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,11 @@ from acqstream.bench.measurement import (
     SituationReport,
     UsageMeter,
     absent_row,
-    latency_of,
     rate_ratio,
     row_report,
 )
 from acqstream.bench.workload import workload_of
-from acqstream.dataset.dataset import open_dataset
+from acqstream.dataset.dataset import Dataset, open_dataset
 from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.formats.ndtiff.layout import NDTiffLayout
 from acqstream.formats.ndtiff.reader import open_readers
@@ -165,51 +164,38 @@ def _opening(path: Path, run: Callable[[], Any]) -> Measurement:
     seconds = time.perf_counter() - started
     grown = psutil.Process().memory_info().rss - before
     del dataset
-    return Measurement(
-        payload_bytes=(path / INDEX_NAME).stat().st_size,
-        frames=frames,
-        seconds=seconds,
-        latency=latency_of([int(seconds * 1e9)]),
-        processes={ROLE: meter.cost()},
-        note=f"{grown / frames:.0f} bytes per frame",
-    )
+    size, note = (path / INDEX_NAME).stat().st_size, f"{grown / frames:.0f} bytes per frame"
+    return Measurement.of(size, [int(seconds * 1e9)], seconds, {ROLE: meter.cost()}, frames=frames, note=note)
 
 
-def measure_frames(path: Path) -> Measurement:
-    """All frames in order, nothing of them in the page cache."""
+def _measure_in_order(path: Path, read: Callable[[Dataset], Iterable[int]]) -> Measurement:
+    """All frames in order, nothing of them in the page cache. read: yields the bytes of each call."""
     for stack in path.glob("*.tif"):
         drop_from_cache(stack)
     total, durations_ns = 0, array("q")
     meter, started_ns = UsageMeter(os.getpid()), time.perf_counter_ns()
     before_ns = started_ns
     with open_dataset(path) as dataset:
-        for _, frame in dataset.frames():
-            total += frame.nbytes
+        count = dataset.levels[0].item_count
+        for size in read(dataset):
+            total += size
             now_ns = time.perf_counter_ns()
             durations_ns.append(now_ns - before_ns)
             before_ns = now_ns
     seconds = (time.perf_counter_ns() - started_ns) / 1e9
-    return _measurement(total, durations_ns, seconds, meter)
+    return Measurement.of(total, durations_ns, seconds, {ROLE: meter.cost()}, frames=count)
 
 
-def measure_read_frames(path: Path) -> Measurement:
-    """The same with `read_frames`, _TOGETHER_BYTES at a time into the same memory."""
-    for stack in path.glob("*.tif"):
-        drop_from_cache(stack)
-    total, durations_ns = 0, array("q")
-    meter, started_ns = UsageMeter(os.getpid()), time.perf_counter_ns()
-    with open_dataset(path) as dataset:
-        count = dataset.levels[0].item_count
-        memory: NDArray[Any] | None = None
-        step = max(1, _TOGETHER_BYTES // (dataset.dtype.itemsize * _pixels(dataset.shape)))
-        for first in range(0, count, step):
-            before_ns = time.perf_counter_ns()
-            there = min(step, count - first)
-            frames = dataset.read_frames(slice(first, first + step), out=None if memory is None else memory[:there])
-            memory = frames if memory is None else memory
-            durations_ns.append(time.perf_counter_ns() - before_ns)
-            total += frames.nbytes
-    return _measurement(total, durations_ns, (time.perf_counter_ns() - started_ns) / 1e9, meter, frames=count)
+def _read_together(dataset: Dataset) -> Iterator[int]:
+    """All frames with `read_frames`, _TOGETHER_BYTES at a time into the same memory."""
+    count = dataset.levels[0].item_count
+    memory: NDArray[Any] | None = None
+    step = max(1, _TOGETHER_BYTES // (dataset.dtype.itemsize * _pixels(dataset.shape)))
+    for first in range(0, count, step):
+        there = min(step, count - first)
+        frames = dataset.read_frames(slice(first, first + step), out=None if memory is None else memory[:there])
+        memory = frames if memory is None else memory
+        yield frames.nbytes
 
 
 def measure_read_frame(path: Path) -> Measurement:
@@ -251,28 +237,15 @@ def _at_random(count: int, frame_bytes: int, read: Callable[[int], object]) -> M
             read(number)
             durations_ns.append(time.perf_counter_ns() - before_ns)
     seconds = time.perf_counter() - started
-    return _measurement(frame_bytes * len(durations_ns), durations_ns, seconds, meter)
-
-
-def _measurement(
-    payload_bytes: int, durations_ns: array[int], seconds: float, meter: UsageMeter, *, frames: int | None = None
-) -> Measurement:
-    """frames: by default one for each of the durations."""
-    return Measurement(
-        payload_bytes=payload_bytes,
-        frames=len(durations_ns) if frames is None else frames,
-        seconds=seconds,
-        latency=latency_of(durations_ns),
-        processes={ROLE: meter.cost()},
-    )
+    return Measurement.of(frame_bytes * len(durations_ns), durations_ns, seconds, {ROLE: meter.cost()})
 
 
 _MEASURES: Mapping[str, Callable[[Path], Measurement]] = {
     "open": measure_opening,
     "open-ndstorage": measure_opening_ndstorage,
     LIMIT: lambda path: measure_direct_reads(sorted(path.glob("*.tif"))),
-    "frames": measure_frames,
-    "read_frames": measure_read_frames,
+    "frames": lambda path: _measure_in_order(path, lambda data: (frame.nbytes for _, frame in data.frames())),
+    "read_frames": lambda path: _measure_in_order(path, _read_together),
     "read_frame": measure_read_frame,
     _BARE: measure_pread,
 }

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.bench.measurement import Measurement, UsageMeter, latency_of, reset_peak_memory
+from acqstream.bench.measurement import Measurement, UsageMeter, reset_peak_memory
 
 POOL_BYTES = 128 * 2**20  # more than a processor's cache holds
 _POOL_FRAMES = 2
@@ -86,13 +86,8 @@ def run_workload(
         number += count
     finish()
     seconds = (clock_ns() - started_ns) / 1e9
-    return Measurement(
-        payload_bytes=workload.payload_bytes,
-        frames=workload.frames,
-        seconds=seconds,
-        latency=latency_of(durations_ns),
-        processes={"producer": meter.cost()},
-    )
+    cost = {"producer": meter.cost()}
+    return Measurement.of(workload.payload_bytes, durations_ns, seconds, cost, frames=workload.frames)
 
 
 _BACKGROUND = 100.0  # camera offset, counts

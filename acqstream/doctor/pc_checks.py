@@ -74,11 +74,6 @@ class DirectoryScanFacts:
     data: str
 
 
-def _gather_virus_scanner(examination: Examination) -> DirectoryScanFacts:
-    """Ask the system."""
-    return DirectoryScanFacts(scanner_facts(), str(examination.data.absolute()))
-
-
 def _judge_virus_scanner(facts: DirectoryScanFacts) -> CheckVerdict:
     """Is the data directory, or a folder above it, left alone?"""
     scanner = facts.scanner
@@ -102,7 +97,9 @@ def _is_in_folder(path: str, folder: str) -> bool:
     return own == above or own.startswith(above + "\\")
 
 
-VIRUS_SCANNER = Check("virus scanner", _gather_virus_scanner, _judge_virus_scanner)
+VIRUS_SCANNER = Check(
+    "virus scanner", lambda asked: DirectoryScanFacts(scanner_facts(), str(asked.data.absolute())), _judge_virus_scanner
+)
 
 
 _MIB = 2**20

@@ -12,7 +12,7 @@ from pathlib import Path
 from acqstream.doctor.verdict import Check, CheckVerdict, Examination, ok, problem, unknown, warning
 from acqstream.errors import FULL_DISK_ERRNOS, ConfigError
 from acqstream.model.units import count_text
-from acqstream.storage.files.disk import LocalDisk
+from acqstream.storage.files.disk import LocalDisk, using
 from acqstream.storage.platform import FILES
 
 _MIB = 2**20
@@ -163,14 +163,12 @@ class _Trial:
             self.has_direct = False
             path = os.path.join(folder, "buffered")
             fd = disk.open(path, create=True)
-        try:
+        with using(disk, fd):
             self.step = "reserve space"
             self.has_reservation = disk.reserve(fd, 0, _RESERVED_BYTES)
             self._write(fd)
             if self.has_direct:
                 self.cached_reason = FILES.why_cached(path)
-        finally:
-            disk.close(fd)
         self.step = "rename a file"
         disk.replace(path, f"{path}.new")
         self.step = "force the names in a folder"
@@ -188,22 +186,16 @@ class _Trial:
 
     def _read_and_lock(self, path: str) -> None:
         self.step = "open a file again"
-        first = self._disk.open(path, create=False)
-        try:
+        with using(self._disk, self._disk.open(path, create=False)) as first:
             self.step = "cut a file"
             self._disk.truncate(first, _BLOCK_BYTES)
             self.step = "read"
             if self._disk.pread(first, _BLOCK_BYTES, 0)[:4] != b"acqs":
                 self.failure = "gives other bytes than were written"
             self.step = "lock a file"
-            second = FILES.open_for_reading(path)
-            try:
+            with using(FILES, FILES.open_for_reading(path)) as second:
                 if not FILES.try_lock(first) or FILES.try_lock(second):
                     self.failure = "locks do not work: a second daemon could write into the same folder"
-            finally:
-                FILES.close(second)
-        finally:
-            self._disk.close(first)
 
 
 def _judge_file_system(facts: FileSystemFacts) -> CheckVerdict:

@@ -10,6 +10,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,15 +134,12 @@ def _header(folder: str, name: str, *, is_needed: bool) -> tuple[dict[str, Any],
     """Summary and header bytes that every further stack file repeats."""
     if not is_needed and not Path(folder, name).exists():
         return {}, b""
-    file = ReadFile(Path(folder, name))
-    try:
+    with closing(ReadFile(Path(folder, name))) as file:
         header = parse_stack_header(file.read, file.size(), str(file.path))
         summary = dict(header.summary_metadata)
         if not summary.get("AxisOrder"):
             summary.pop("AxisOrder", None)  # frame 0 determines it
         return summary, file.read(0, header.first_directory)
-    finally:
-        file.close()
 
 
 def next_stack_number(folder: str, layout: NDTiffLayout) -> int:
@@ -162,10 +160,7 @@ class KeyPage:
 
 def read_key_page(index_path: str, at: int) -> KeyPage:
     """The entries from byte `at` on, at most MAX_KEYS; empty at the end. Raises StorageError or CorruptDataset."""
-    file = ReadFile(Path(index_path))
-    try:
+    with closing(ReadFile(Path(index_path))) as file:
         data = file.read(at, PAGE_BYTES)
-    finally:
-        file.close()
     entries = parse_entries(data, index_path, at, limit=MAX_KEYS)
     return KeyPage(tuple(entries.axes), at + entries.consumed)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from acqstream.errors import AcquisitionRefused, CorruptDataset, DatasetExists, StorageError
+from acqstream.errors import AcquisitionRefused, CorruptDataset, DatasetExists, StorageError, wrapping
 from acqstream.formats.ndtiff.folders import NOTES_NAME
 from acqstream.formats.ndtiff.index_entries import INDEX_NAME
 from acqstream.formats.ndtiff.layout import DISPLAY_SETTINGS_NAME, NDTiffLayout, display_settings_bytes
@@ -133,10 +133,8 @@ class DatasetFiles:
         except OSError as error:
             raise StorageError.wrap(error, self.index.path, "cannot close") from error
         finally:
-            try:
+            with wrapping(self.journal.path, "cannot close"):
                 self.journal.close()
-            except OSError as error:
-                raise StorageError.wrap(error, self.journal.path, "cannot close") from error
 
 
 def _locked_journal(disk: Disk, folder: str, undo: contextlib.ExitStack, *, create: bool) -> AppendFile:
@@ -147,10 +145,8 @@ def _locked_journal(disk: Disk, folder: str, undo: contextlib.ExitStack, *, crea
 
 
 def _force_name(disk: Disk, path: str) -> None:
-    try:
+    with wrapping(path, "cannot force its name to the disk"):
         disk.sync_directory(os.path.dirname(os.path.abspath(path)))
-    except OSError as error:
-        raise StorageError.wrap(error, path, "cannot force its name to the disk") from error
 
 
 def _make_folder(disk: Disk, folder: str) -> None:

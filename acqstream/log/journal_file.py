@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,6 @@ from acqstream.storage.files.read_file import ReadFile
 _PIECE_BYTES = 2**14 * RECORD_BYTES
 _CRC_AT = RECORD_BYTES - 4
 _COLUMNS = ("records", "intact", "in_place", "known", "numbers", "counts")
-
-
-def _ignore(_done: int, _total: int) -> None:
-    return
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +124,7 @@ class JournalContent:
 
 
 def read_journal(
-    path: Path, *, max_damaged: int = 0, on_progress: Callable[[int, int], None] = _ignore
+    path: Path, *, max_damaged: int = 0, on_progress: Callable[[int, int], None] = lambda _done, _total: None
 ) -> JournalContent:
     """Read header and records, up to the end of the piece with more than max_damaged damaged records.
 
@@ -138,11 +135,10 @@ def read_journal(
 
 
 def journal_pieces(
-    path: Path, *, max_damaged: int = 0, on_progress: Callable[[int, int], None] = _ignore
+    path: Path, *, max_damaged: int = 0, on_progress: Callable[[int, int], None] = lambda _done, _total: None
 ) -> Iterator[JournalContent]:
     """As `read_journal`, in pieces of some records, at least one: end, unread_bytes and root are as of each piece."""
-    file = ReadFile(path)
-    try:
+    with closing(ReadFile(path)) as file:
         header, header_error = None, None
         try:
             header = decode_journal_header(file.read(0, HEADER_BYTES), str(path))
@@ -164,8 +160,6 @@ def journal_pieces(
             on_progress(done, size)
             if not piece or damaged > max_damaged:
                 return
-    finally:
-        file.close()
 
 
 def joined(pieces: Sequence[JournalContent]) -> JournalContent:

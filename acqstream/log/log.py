@@ -36,10 +36,6 @@ from acqstream.model.state import AcquisitionState, Cursors, Limit
 from acqstream.storage.files.disk import Disk, LocalDisk
 
 
-def _ignore() -> None:
-    return
-
-
 class Log:
     """One acquisition from its first frame to its receipt.
 
@@ -57,10 +53,10 @@ class Log:
         *,
         memory: memoryview,
         disk: Disk | None = None,
-        on_change: Callable[[], None] = _ignore,
+        on_change: Callable[[], None] = lambda: None,
         stack_limit_bytes: int = STACK_LIMIT_BYTES,
         resume: DatasetState | None = None,
-        free_reserve: Callable[[], None] = _ignore,
+        free_reserve: Callable[[], None] = lambda: None,
         followers: Followers = NO_FOLLOWERS,
     ) -> None:
         self.folder = os.fspath(folder)

@@ -240,14 +240,6 @@ class RecentGroups:
         return _Record(*(self._words[at + word] for word in range(_RECORD_WORDS)))
 
 
-def _no_texts(_stored: int) -> Mapping[str, str]:
-    return {}
-
-
-def _ignore(_folder: Path) -> None:
-    return
-
-
 @dataclass(frozen=True, slots=True)
 class Followers:
     """table gets the groups that are in memory; followers read it as `recent_groups.RecentGroups`. texts returns, for
@@ -256,8 +248,8 @@ class Followers:
     """
 
     table: GroupTable | None = None
-    texts: Callable[[int], Mapping[str, str]] = _no_texts
-    begin: Callable[[Path], None] = _ignore
+    texts: Callable[[int], Mapping[str, str]] = lambda _stored: {}
+    begin: Callable[[Path], None] = lambda _folder: None
 
 
 NO_FOLLOWERS = Followers()

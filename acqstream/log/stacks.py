@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from acqstream.errors import StorageError
+from acqstream.errors import StorageError, wrapping
 from acqstream.formats.ndtiff.layout import NDTiffLayout, Page
 from acqstream.storage.files.disk import Disk
 from acqstream.storage.files.stack_file import StackFile
@@ -111,10 +111,8 @@ class Stacks:
 
     def drop(self, stack: Stack) -> None:
         """Remove a file without a published page."""
-        try:
+        with wrapping(stack.file.path, "cannot remove"):
             stack.file.discard()
-        except OSError as error:
-            raise StorageError.wrap(error, stack.file.path, "cannot remove") from error
         self._unfinished.remove(stack)
 
     def unfinished(self) -> list[Stack]:

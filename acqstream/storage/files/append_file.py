@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from acqstream.errors import DatasetLocked, StorageError
+from acqstream.errors import DatasetLocked, StorageError, wrapping
 from acqstream.storage.files.directory_lock import try_lock_repeatedly
 from acqstream.storage.files.disk import Disk, check_length, write_all
 
@@ -20,10 +20,8 @@ class AppendFile:
         self.end = self._longest = end  # an append that failed may have left bytes up to `_longest`
         self.sync_error: StorageError | None = None
         self._disk = disk
-        try:
+        with wrapping(path, "cannot open for appending"):
             self._fd = disk.open(path, create=create)
-        except OSError as error:
-            raise StorageError.wrap(error, path, "cannot open for appending") from error
 
     def append(self, entries: bytes | Sequence[bytes]) -> None:
         """Add complete entries. After a failure the file is cut back to its old end, so no torn entry stays."""
@@ -38,19 +36,15 @@ class AppendFile:
     def read_rest(self, max_bytes: int) -> bytes:
         """What the file has after `end`, of another writer, at most max_bytes. Raises StorageError."""
         found = b""
-        try:
+        with wrapping(self.path, "cannot read"):
             while piece := self._disk.pread(self._fd, max_bytes - len(found), self.end + len(found)):
                 found += piece  # a read may give less than the file has
             return found
-        except OSError as error:
-            raise StorageError.wrap(error, self.path, "cannot read") from error
 
     def rewrite(self, offset: int, content: bytes) -> None:
         """Overwrite bytes inside the file; for fixed-size headers only."""
-        try:
+        with wrapping(self.path, f"cannot rewrite at byte {offset}"):
             write_all(self._disk, self._fd, [content], offset)
-        except OSError as error:
-            raise StorageError.wrap(error, self.path, f"cannot rewrite at byte {offset}") from error
         self.end = max(self.end, offset + len(content))
 
     def cut(self, end: int) -> None:
@@ -63,10 +57,8 @@ class AppendFile:
 
     def check(self) -> None:
         """Raise DatasetLocked if another program has cut the file or written after its end; StorageError."""
-        try:
+        with wrapping(self.path, "cannot read the length"):
             check_length(self._disk, self._fd, self.path, self.end, max(self.end, self._longest))
-        except OSError as error:
-            raise StorageError.wrap(error, self.path, "cannot read the length") from error
 
     def sync(self) -> None:
         """Force everything appended so far to the disk."""

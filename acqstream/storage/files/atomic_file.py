@@ -7,8 +7,8 @@ import os
 import secrets
 from pathlib import Path
 
-from acqstream.errors import StorageError
-from acqstream.storage.files.disk import Disk, write_all
+from acqstream.errors import StorageError, wrapping
+from acqstream.storage.files.disk import Disk, using, write_all
 from acqstream.storage.files.read_file import ReadFile, is_absent
 from acqstream.storage.platform import FILES, create_private, open_log
 
@@ -39,14 +39,11 @@ def replace_private(path: Path, content: bytes) -> None:
 
 def read_private(path: Path, max_bytes: int) -> bytes:
     """Up to max_bytes of a file of this user. Raises OSError, also for a link and for a file of somebody else."""
-    fd = FILES.open_lock_file(str(path), is_made=False)
-    try:
+    with using(FILES, FILES.open_lock_file(str(path), is_made=False)) as fd:
         size, content = min(FILES.size(fd), max_bytes), bytearray()
         while len(content) < size and (piece := FILES.pread(fd, size - len(content), len(content))):
             content += piece
         return bytes(content)
-    finally:
-        FILES.close(fd)
 
 
 TEMPORARY_SUFFIX = ".new"
@@ -60,10 +57,8 @@ def has_content(path: str, content: bytes) -> bool:
         if is_absent(error):
             return False
         raise
-    try:
+    with contextlib.closing(file):
         return file.size() == len(content) and file.read(0, len(content)) == content
-    finally:
-        file.close()
 
 
 def replace_file(disk: Disk, path: str, content: bytes) -> None:
@@ -73,16 +68,11 @@ def replace_file(disk: Disk, path: str, content: bytes) -> None:
     if only forcing the directory failed.
     """
     temporary = path + TEMPORARY_SUFFIX
-    try:
+    with wrapping(path, "cannot replace"):
         with contextlib.suppress(FileNotFoundError):
             disk.unlink(temporary)  # from a process that crashed
-        fd = disk.open(temporary, create=True)
-        try:
+        with using(disk, disk.open(temporary, create=True)) as fd:
             write_all(disk, fd, [content], 0)
             disk.fdatasync(fd)
-        finally:
-            disk.close(fd)
         disk.replace(temporary, path)
         disk.sync_directory(os.path.dirname(path) or ".")
-    except OSError as error:
-        raise StorageError.wrap(error, path, "cannot replace") from error

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.storage.files.disk import Content, Disk, Run, write_all
+from acqstream.storage.files.disk import Content, Disk, Run, using, write_all
 from acqstream.storage.files.read_file import BLOCK_BYTES, BlockMemory
 from acqstream.storage.page_memory import PageMemory
 from acqstream.storage.platform.capabilities import address_of, gathers_writes
@@ -160,11 +160,6 @@ def _joined(runs: Iterable[Run]) -> Iterator[Run]:
         yield start, parts
 
 
-def is_aligned(offset: int, content: Content) -> bool:
-    """Return True for a large run whose place, parts and memory consist of complete blocks."""
-    return offset % BLOCK_BYTES == 0 and consists_of_blocks(content)
-
-
 def consists_of_blocks(content: Content) -> bool:
     """Return True for a large run whose parts and memory consist of complete blocks: `write` can be direct."""
     if sum(map(len, content)) < MIN_DIRECT_BYTES:
@@ -211,8 +206,7 @@ class WholeFiles:
             self._can_direct = False  # opening fails, or only writing does (FUSE, network mounts)
             with contextlib.suppress(FileNotFoundError):
                 self._disk.unlink(path)
-        fd = self._disk.open(path, create=True)
-        try:
+        with using(self._disk, self._disk.open(path, create=True)) as fd:
             if length is not None:
                 self._disk.truncate(fd, length)
             write_all(self._disk, fd, content, 0)
@@ -220,12 +214,9 @@ class WholeFiles:
                 write_all(self._disk, fd, tail, length - sum(map(len, tail)))
             if is_forced:
                 self._disk.fdatasync(fd)
-        finally:
-            self._disk.close(fd)
 
     def _make_direct(self, path: str, content: Sequence[bytes | memoryview], total: int, is_forced: bool) -> None:
-        fd = self._disk.open(path, create=True, direct=True)
-        try:
+        with using(self._disk, self._disk.open(path, create=True, direct=True)) as fd:
             self._disk.reserve(fd, 0, total)
             memory, offset = self._memory.take(PIECE_BYTES), 0
             for filled in _pieces(content, memory[:PIECE_BYTES]):
@@ -238,8 +229,6 @@ class WholeFiles:
                 self._disk.truncate(fd, total)
             if is_forced:
                 self._disk.fdatasync(fd)
-        finally:
-            self._disk.close(fd)
 
 
 def _pieces(content: Sequence[bytes | memoryview], memory: NDArray[np.uint8]) -> Iterator[int]:

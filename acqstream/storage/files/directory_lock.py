@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 
-from acqstream.errors import DatasetLocked, StorageError
+from acqstream.errors import DatasetLocked, StorageError, wrapping
 from acqstream.storage.platform import FILES
 
 
@@ -89,10 +89,8 @@ class DirectoryLock:
         self.directory = directory
         self.path = os.path.join(directory, LOCK_NAME)
         self._note, self._process, self._beats = "", process, 0
-        try:
+        with wrapping(self.path, "cannot create the lock file"):
             self._fd = FILES.open_lock_file(self.path)
-        except OSError as error:
-            raise StorageError.wrap(error, self.path, "cannot create the lock file") from error
         try:
             holder = _read_holder(self._fd)
             why = why_in_use(directory, holder) if try_lock_repeatedly(self._fd) else "it has locked the directory"
@@ -118,7 +116,7 @@ class DirectoryLock:
         Raises DatasetLocked if another process has the directory now, StorageError if the file cannot be written.
         """
         self._beats += 1
-        try:
+        with wrapping(self.path, "cannot write the lock file"):
             fd = FILES.open_lock_file(self.path)  # opened and closed each time: so network mounts show it to others
             try:
                 is_same = FILES.status(fd).identity == FILES.status(self._fd).identity
@@ -131,8 +129,6 @@ class DirectoryLock:
                     fd, self._fd = self._fd, fd
             finally:
                 FILES.close(fd)
-        except OSError as error:
-            raise StorageError.wrap(error, self.path, "cannot write the lock file") from error
 
     def close(self) -> None:
         """Release the lock. The file stays, empty: removing it would race with the next holder."""

@@ -11,7 +11,8 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
@@ -98,6 +99,15 @@ def force_names(sync_directory: Callable[[str], bool | None], path: str) -> bool
         if error.errno not in _CANNOT_FORCE_NAMES:
             raise
         return False
+
+
+@contextmanager
+def using(files: Disk | Files, fd: int) -> Iterator[int]:
+    """Close the descriptor at the end of the block."""
+    try:
+        yield fd
+    finally:
+        files.close(fd)
 
 
 def write_all(disk: Disk, fd: int, buffers: Sequence[memoryview | bytes], offset: int, *, step: int = 1) -> int:

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from acqstream.errors import DiskFullAtSync, StorageError
+from acqstream.errors import DiskFullAtSync, StorageError, wrapping
 from acqstream.storage.files.atomic_file import TEMPORARY_SUFFIX, has_content
 from acqstream.storage.files.direct_file import WholeFiles
 from acqstream.storage.files.disk import Disk, LocalDisk
@@ -164,7 +164,7 @@ class UnforcedFiles:
 
     def _force(self, path: str) -> None:
         """The file counts as unforced until the return, so a caller that comes meanwhile waits for the disk too."""
-        try:
+        with wrapping(path, "cannot force to the disk", DiskFullAtSync):
             with self._names:
                 with self._lock:
                     seen, start = self._files.get(path), next(self._numbers)
@@ -175,8 +175,6 @@ class UnforcedFiles:
                 self._disk.fdatasync(fd)
             finally:
                 self._disk.close(fd)
-        except OSError as error:
-            raise DiskFullAtSync.wrap(error, path, "cannot force to the disk") from error
         with self._lock:
             self._settle(path, seen, start)
 
@@ -240,6 +238,19 @@ class FolderTree:
         The content is forced on return unless the caller does that, the name when `sync` has returned. No other thread
         may put the same file at the same time. A length beyond the content leaves a hole, with `tail` after it.
         """
+        self.place(self.stage(folder, name, content, length, tail, is_forced=is_forced), folder, name)
+
+    def stage(
+        self,
+        folder: str,
+        name: str,
+        content: Sequence[bytes | memoryview],
+        length: int | None = None,
+        tail: Sequence[bytes | memoryview] = (),
+        *,
+        is_forced: bool = False,
+    ) -> str:
+        """Write a file as `put` does, for `place`; return its temporary name."""
         temporary = self._temporary(f"{folder}/{name}")
         with self._writing(temporary, f"{folder}/{name}"):
             try:
@@ -247,15 +258,6 @@ class FolderTree:
             except FileExistsError:  # from a process that crashed
                 self._disk.unlink(temporary)
                 self._files.make(temporary, content, length, tail, is_forced=is_forced)
-        self.place(temporary, folder, name)
-
-    def stage(self, folder: str, name: str, content: bytes) -> str:
-        """Write a file for `place`, and return its temporary name; it is not forced."""
-        temporary = self._temporary(f"{folder}/{name}")
-        with self._writing(temporary, f"{folder}/{name}"):
-            with contextlib.suppress(FileNotFoundError):
-                self._disk.unlink(temporary)  # from a process that crashed
-            self._files.make(temporary, [content], is_forced=False)
         return temporary
 
     def place(self, temporary: str, folder: str, name: str) -> None:
@@ -266,10 +268,8 @@ class FolderTree:
 
     def has(self, folder: str, name: str, content: bytes) -> bool:
         """Return whether the file exists with this content; if so, the next `sync` forces its name."""
-        try:
+        with wrapping(f"{folder}/{name}", "cannot read"):
             is_stored = has_content(f"{folder}/{name}", content)
-        except OSError as error:
-            raise StorageError.wrap(error, f"{folder}/{name}", "cannot read") from error
         if is_stored:
             self.mark_unsynced(folder)
         return is_stored
@@ -301,10 +301,8 @@ class FolderTree:
         remaining = set(unsynced)
 
         def force(folder: str) -> None:
-            try:
+            with wrapping(folder, "cannot force the folder", DiskFullAtSync):
                 self._disk.sync_directory(folder)
-            except OSError as error:
-                raise DiskFullAtSync.wrap(error, folder, "cannot force the folder") from error
             remaining.discard(folder)
 
         try:
@@ -380,10 +378,8 @@ def walk(path: str) -> Iterator[tuple[str, list[str]]]:
 
 def refuse_link(path: str, cause: OSError | None = None) -> None:
     """Raises StorageError for a link or a junction, which may lead anywhere."""
-    try:
+    with wrapping(path, "cannot look at it"):
         found = is_link(path)
-    except OSError as error:
-        raise StorageError.wrap(error, path, "cannot look at it") from error
     if found:
         raise StorageError(OSError(errno.ELOOP, _LINK_TEXT), path, "cannot use it") from cause
 
@@ -403,12 +399,10 @@ def remove_tree(disk: Disk, path: str) -> None:
     A link below it is removed, and not what it leads to; a link in its place is an error.
     """
     refuse_link(path)
-    try:
+    with wrapping(path, "cannot remove"):
         _remove_content(disk, path)
         if os.path.isdir(path):
             FILES.rmdir(path)
-    except OSError as error:
-        raise StorageError.wrap(error, path, "cannot remove") from error
 
 
 def _remove_content(disk: Disk, folder: str) -> None:

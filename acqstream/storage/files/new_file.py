@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from acqstream.errors import DatasetError, DatasetExists, StorageError
+from acqstream.errors import DatasetError, DatasetExists, StorageError, wrapping
 from acqstream.storage.files.disk import Disk, write_all
 
 if TYPE_CHECKING:
@@ -103,11 +103,9 @@ def new_file(disk: Disk, path: Path, *, min_bytes: int = 0, is_replaced: bool = 
     """
     _check_name(path, is_replaced=is_replaced)
     temporary = str(path.with_name(f".{path.name}.{secrets.token_hex(4)}{PART_SUFFIX}"))
-    try:
+    with wrapping(str(path), "cannot create"):
         _check_space(disk, path, min_bytes)
         descriptor = disk.open(temporary, create=True)
-    except OSError as error:
-        raise StorageError.wrap(error, str(path), "cannot create") from error
     file = NewFile(disk, descriptor)
     try:
         try:

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from acqstream.errors import CorruptDataset, DatasetError, StorageError, UnsupportedFeature
+from acqstream.errors import CorruptDataset, DatasetError, StorageError, UnsupportedFeature, wrapping
 from acqstream.storage.files.boundary import check_boundary
+from acqstream.storage.files.disk import using
 from acqstream.storage.files.url_path import UNKNOWN_BYTES, RemotePath, is_remote
 from acqstream.storage.page_memory import PageMemory
 from acqstream.storage.platform import FILES
@@ -30,14 +31,9 @@ def data_runs(path: Path) -> list[tuple[int, int]]:
 
     The complete file is one range if the platform or file system reports no holes. Raises StorageError.
     """
-    try:
-        descriptor = FILES.open_for_reading(os.fspath(path))
-        try:
-            return FILES.data_ranges(descriptor, FILES.size(descriptor))
-        finally:
-            FILES.close(descriptor)
-    except OSError as error:
-        raise StorageError.wrap(error, str(path), "find the holes") from error
+    what = "find the holes"
+    with wrapping(str(path), what), using(FILES, FILES.open_for_reading(os.fspath(path))) as descriptor:
+        return FILES.data_ranges(descriptor, FILES.size(descriptor))
 
 
 def read_spans(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 from acqstream.errors import CorruptDataset, FileMissing, ProtocolError, StorageError
 from acqstream.model.fields import MAX_INTEGER, Fields
 from acqstream.model.metadata import MAX_JSON_BYTES, MAX_JSON_ITEMS, is_deeper_than
+from acqstream.storage.files.disk import using
 from acqstream.storage.files.read_file import ReadFile, is_absent
 from acqstream.storage.platform import FILES
 
@@ -25,17 +27,11 @@ _MAX_BYTES = 2**14
 def last_lines(path: Path, count: int) -> list[str]:
     """Return up to `count` lines from the end; none if the file cannot be read."""
     try:
-        fd = FILES.open_for_reading(str(path))
+        with using(FILES, FILES.open_for_reading(str(path))) as fd:
+            start = max(0, FILES.size(fd) - _MAX_BYTES)
+            return FILES.pread(fd, _MAX_BYTES, start).decode("utf-8", "replace").splitlines()[-count:]
     except OSError:
         return []
-    try:
-        start = max(0, FILES.size(fd) - _MAX_BYTES)
-        text = FILES.pread(fd, _MAX_BYTES, start).decode("utf-8", "replace")
-    except OSError:
-        return []
-    finally:
-        FILES.close(fd)
-    return text.splitlines()[-count:]
 
 
 MAX_FILE_BYTES, MAX_ITEMS = MAX_JSON_BYTES, MAX_JSON_ITEMS
@@ -55,13 +51,11 @@ def read_small_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
         if is_absent(error):
             raise FileMissing(error, str(path), "read") from error
         raise
-    try:
+    with closing(file):
         size = file.size()
         if size > max_bytes:
             raise CorruptDataset(f"has {size} bytes, expected at most {max_bytes}", path=str(path))
         return file.read(0, max_bytes)
-    finally:
-        file.close()
 
 
 def parse_json(

@@ -13,8 +13,8 @@ import logging
 import os
 from collections.abc import Sequence
 
-from acqstream.errors import StorageError
-from acqstream.storage.files.disk import Disk, check_length, write_all
+from acqstream.errors import StorageError, wrapping
+from acqstream.storage.files.disk import Disk, check_length, using, write_all
 from acqstream.storage.platform.capabilities import DIRECT_STEP_BYTES
 
 logger = logging.getLogger("acqstream.storage")
@@ -60,22 +60,18 @@ class StackFile:
         """Write the header (complete blocks, block-aligned memory), force it and give the file its name."""
         self.write([header], 0)
         self.sync()
-        try:
+        with wrapping(self.path, "cannot publish the stack file"):
             self.close()
             self._disk.replace(self._private, self.path)
             self._has_name = True
             self._reopen()
             self._disk.sync_directory(os.path.dirname(self.path))
-        except OSError as error:
-            raise StorageError.wrap(error, self.path, "cannot publish the stack file") from error
 
     def reopen(self, path: str) -> None:
         """Resume writing after `close`, where the file has this path now. Raises StorageError."""
         self.path = path
-        try:
+        with wrapping(path, "cannot open again"):
             self._reopen()
-        except OSError as error:
-            raise StorageError.wrap(error, path, "cannot open again") from error
 
     def write(self, blocks: Sequence[memoryview], offset: int) -> None:
         """Write complete blocks of block-aligned memory at `offset`, a block boundary.
@@ -105,11 +101,9 @@ class StackFile:
 
     def finish(self, patches: Sequence[tuple[int, bytes]], length: int) -> None:
         """Apply the last patches, cut the file to its exact length, force and close it."""
-        try:
+        with wrapping(self.path, "cannot finish"):
             self.close()
             finish_file(self._disk, self.path, patches, length)
-        except OSError as error:
-            raise StorageError.wrap(error, self.path, "cannot finish") from error
 
     def discard(self) -> None:
         """Close and remove a file that no index entry names. Raises OSError."""
@@ -190,8 +184,7 @@ def finish_file(disk: Disk, path: str, patches: Sequence[tuple[int, bytes]], len
     Readers see the same frames, `verify` reports the zeros, and `repair` cuts them once no process maps the file.
     Raises OSError.
     """
-    fd = disk.open(path, create=False)
-    try:
+    with using(disk, disk.open(path, create=False)) as fd:
         for offset, content in patches:
             write_all(disk, fd, [content], offset)
         try:
@@ -204,5 +197,3 @@ def finish_file(disk: Disk, path: str, patches: Sequence[tuple[int, bytes]], len
                 "%s stays longer than its %d bytes, because a program has mapped it: %s", path, length, error
             )
         disk.fdatasync(fd)
-    finally:
-        disk.close(fd)

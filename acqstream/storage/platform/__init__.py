@@ -11,11 +11,6 @@ import sys
 from acqstream.storage.platform.windows_api import own_error
 
 if sys.platform == "win32":
-    from acqstream.storage.platform.windows_process import DETACHED_OPTIONS, interpreter
-else:
-    from acqstream.storage.platform.posix_process import DETACHED_OPTIONS, interpreter
-
-if sys.platform == "win32":
     from acqstream.storage.platform import windows_memory as shared_memory
     from acqstream.storage.platform import windows_memory_listener as memory_listener
     from acqstream.storage.platform import windows_process as child_process
@@ -24,25 +19,11 @@ if sys.platform == "win32":
     from acqstream.storage.platform.windows_memory import keep_large_blocks, map_private
     from acqstream.storage.platform.windows_names import create_private, exposure, open_log
     from acqstream.storage.platform.windows_process import (
+        DETACHED_OPTIONS,
         STOP_SIGNALS,
         boot_id,
         console_watch,
-        keep_awake,
-        session_signals,
-    )
-elif sys.platform == "linux":
-    from time import time_ns as wall_clock_ns
-
-    from acqstream.storage.platform import linux_memory as shared_memory
-    from acqstream.storage.platform import linux_memory_listener as memory_listener
-    from acqstream.storage.platform import posix_process as child_process
-    from acqstream.storage.platform.linux_files import LinuxFiles as Files
-    from acqstream.storage.platform.linux_memory import keep_large_blocks, map_private
-    from acqstream.storage.platform.posix_files import create_private, exposure, open_log
-    from acqstream.storage.platform.posix_process import (
-        STOP_SIGNALS,
-        boot_id,
-        console_watch,
+        interpreter,
         keep_awake,
         session_signals,
     )
@@ -54,15 +35,21 @@ else:
     from acqstream.storage.platform import linux_memory_listener as memory_listener
     from acqstream.storage.platform import posix_process as child_process
     from acqstream.storage.platform.linux_memory import keep_large_blocks, map_private
-    from acqstream.storage.platform.posix_files import MacFiles as Files
     from acqstream.storage.platform.posix_files import create_private, exposure, open_log
     from acqstream.storage.platform.posix_process import (
+        DETACHED_OPTIONS,
         STOP_SIGNALS,
         boot_id,
         console_watch,
+        interpreter,
         keep_awake,
         session_signals,
     )
+
+    if sys.platform == "linux":
+        from acqstream.storage.platform.linux_files import LinuxFiles as Files
+    else:
+        from acqstream.storage.platform.posix_files import MacFiles as Files
 
 FILES = Files()
 """Shared by all readers. A file is closed by the instance that opened it."""

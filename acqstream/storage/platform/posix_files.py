@@ -13,6 +13,7 @@ from typing import NamedTuple
 # By getattr, so that this module can be imported on Windows, where tests compare its names.
 NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 _CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0)
+# O_NONBLOCK: opening a pipe without a writer would wait forever. Regular files ignore it.
 _NO_WAIT = _CLOSE_ON_EXEC | getattr(os, "O_NONBLOCK", 0)
 _ALL_USERS, _OTHERS = 0o007, 0o077
 
@@ -67,8 +68,6 @@ def telling_of_links(path: str) -> Iterator[None]:
         raise
 
 
-# O_NONBLOCK: opening a pipe without a writer would wait forever. Regular files ignore it.
-# By getattr, so that this module can be imported on Windows, where tests compare its names.
 _F_FULLFSYNC = 51  # of macOS
 _CANNOT_REACH_DRIVE = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL}
 
@@ -84,7 +83,33 @@ class FileStatus(NamedTuple):
     modified_ns: int
 
 
-class PosixFiles:
+class PlainFiles:
+    """What files of a system do of which nothing more is known."""
+
+    def reserve_step(self, fd: int) -> int:
+        """Max bytes to reserve ahead at once: a cut later may free no part of one reservation. 0 for none."""
+        return RESERVE_STEP_BYTES
+
+    def why_cached(self, path: str) -> str:
+        """The reason why direct writes of a file, at least a page long, went through a page cache; "" if they did not
+        or it is not known."""
+        return ""
+
+    def open_file_system(self, folder: str) -> int | None:
+        """A descriptor for `sync_file_system`, which reports errors from now on; None where it cannot do that."""
+        return None
+
+    def sync_file_system(self, fd: int) -> None:
+        """Force all files and names of a file system; fd is from `open_file_system`."""
+        raise OSError(errno.ENOSYS, "this system does not force all files at once")
+
+    def quotas(self, folder: str) -> dict[str, int | None]:
+        """Bytes left of the quotas of new files there, by their names: sys.maxsize without a limit, None if this user
+        cannot look it up. Empty without quotas, if `free_bytes` has them, or if the system does not report them."""
+        return {}
+
+
+class PosixFiles(PlainFiles):
     """Calls on files of the system. Offsets and lengths are bytes; all methods raise OSError.
 
     A descriptor belongs to the caller until `close`. Children do not inherit it.
@@ -131,15 +156,11 @@ class PosixFiles:
 
     def fdatasync(self, fd: int) -> None:
         """Force written data and the length of the file to the disk."""
-        os.fsync(fd)
+        self._force(fd)
 
     def reserve(self, fd: int, offset: int, length: int) -> bool:
         """Allocate blocks without changing the visible length. False where the file system cannot."""
         return False
-
-    def reserve_step(self, fd: int) -> int:
-        """Max bytes to reserve ahead at once: a cut later may free no part of one reservation. 0 for none."""
-        return RESERVE_STEP_BYTES
 
     def truncate(self, fd: int, length: int) -> None:
         os.ftruncate(fd, length)
@@ -227,29 +248,11 @@ class PosixFiles:
             os.close(fd)
         return True
 
-    def why_cached(self, path: str) -> str:
-        """The reason why direct writes of a file, at least a page long, went through a page cache; "" if they did not
-        or it is not known."""
-        return ""
-
-    def open_file_system(self, folder: str) -> int | None:
-        """A descriptor for `sync_file_system`, which reports errors from now on; None where it cannot do that."""
-        return None
-
-    def sync_file_system(self, fd: int) -> None:
-        """Force all files and names of a file system; fd is from `open_file_system`."""
-        raise OSError(errno.ENOSYS, "this system does not force all files at once")
-
     def free_bytes(self, path: str) -> int:
         """Bytes that this user can still write to the file system of `path`."""
         status = os.statvfs(path)
         # f_bavail, not f_bfree: the blocks kept for root are not ours.
         return status.f_bavail * status.f_frsize
-
-    def quotas(self, folder: str) -> dict[str, int | None]:
-        """Bytes left of the quotas of new files there, by their names: sys.maxsize without a limit, None if this user
-        cannot look it up. Empty without quotas, or if the system does not report them."""
-        return {}
 
     def _force(self, fd: int) -> None:
         os.fsync(fd)
@@ -266,9 +269,6 @@ class MacFiles(PosixFiles):
 
     Source: Apple's manual page of fcntl(2).
     """
-
-    def fdatasync(self, fd: int) -> None:
-        self._force(fd)
 
     def _force(self, fd: int) -> None:
         import fcntl  # not on Windows, where this module is imported by tests

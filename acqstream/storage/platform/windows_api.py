@@ -16,7 +16,8 @@ import errno
 import functools
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from ctypes import (
     POINTER,
     byref,
@@ -298,9 +299,6 @@ _PROGRAMS: Signatures = {
     "RmRegisterResources": (_DWORD, (_DWORD, c_uint, POINTER(_TEXT), c_uint, _POINTER, c_uint, _POINTER)),
     "RmStartSession": (_DWORD, (POINTER(_DWORD), _DWORD, _POINTER)),
 }
-_CONNECTIONS: Signatures = {
-    "GetExtendedTcpTable": (_DWORD, (_POINTER, POINTER(_DWORD), _BOOL, _DWORD, c_int, _DWORD)),
-}
 
 
 def is_windows() -> bool:
@@ -308,34 +306,14 @@ def is_windows() -> bool:
     return sys.platform == "win32"
 
 
-@functools.cache
-def kernel32() -> Any:
-    """Return kernel32.dll: files, processes, memory, the console. Raises OSError where it is missing."""
-    return _load("kernel32", _FILES | _PROCESSES_AND_MEMORY)
-
-
-@functools.cache
-def advapi32() -> Any:
-    """Return advapi32.dll: access lists, users, the registry. Raises OSError where it is missing."""
-    return _load("advapi32", _SECURITY)
-
-
-@functools.cache
-def user32() -> Any:
-    """Return user32.dll: windows and their messages. Raises OSError where it is missing."""
-    return _load("user32", _WINDOWS)
-
-
-@functools.cache
-def iphlpapi() -> Any:
-    """Return iphlpapi.dll: connections. Raises OSError where it is missing."""
-    return _load("iphlpapi", _CONNECTIONS)
-
-
-@functools.cache
-def rstrtmgr() -> Any:
-    """Return rstrtmgr.dll, the Restart Manager: programs that use a file. Raises OSError where it is missing."""
-    return _load("rstrtmgr", _PROGRAMS)
+kernel32 = functools.cache(lambda: _load("kernel32", _FILES | _PROCESSES_AND_MEMORY))
+"""Return kernel32.dll: files, processes, memory, the console. As all of these, raises OSError where it is missing."""
+advapi32 = functools.cache(lambda: _load("advapi32", _SECURITY))
+"""Return advapi32.dll: access lists, users, the registry."""
+user32 = functools.cache(lambda: _load("user32", _WINDOWS))
+"""Return user32.dll: windows and their messages."""
+rstrtmgr = functools.cache(lambda: _load("rstrtmgr", _PROGRAMS))
+"""Return rstrtmgr.dll, the Restart Manager: programs that use a file."""
 
 
 def _load(name: str, signatures: Signatures) -> Any:
@@ -354,23 +332,35 @@ def last_error() -> int:
     return code
 
 
-def call_error(text: str) -> OSError:
+def call_error(text: str | None = None) -> OSError:
     """Return the error of this thread's last call as an exception. text: the call, or what it could not do."""
     return windows_error(last_error(), text)
 
 
+def check_success(result: int | None, text: str | None = None) -> int:
+    """Return the result of this thread's last call. Raises OSError, as `call_error`, if it is 0 or None."""
+    if not result:
+        raise call_error(text)
+    return result
+
+
 def open_process(process: int, access: int) -> int:
     """Return a handle of a process, which the caller closes. Raises OSError: PermissionError if it is not allowed."""
-    handle: int | None = kernel32().OpenProcess(access, False, process)
-    if not handle:
-        raise call_error(f"cannot open process {process}")
-    return handle
+    return check_success(kernel32().OpenProcess(access, False, process), f"cannot open process {process}")
 
 
 def close_handle(handle: int) -> None:
     """Close a handle. Raises OSError."""
-    if not kernel32().CloseHandle(handle):
-        raise call_error("cannot close a handle")
+    check_success(kernel32().CloseHandle(handle), "cannot close a handle")
+
+
+@contextmanager
+def using(handle: int) -> Iterator[int]:
+    """Close the handle at the end of the block."""
+    try:
+        yield handle
+    finally:
+        close_handle(handle)
 
 
 _1601_TO_1970 = 116_444_736_000_000_000  # in steps of 100 ns

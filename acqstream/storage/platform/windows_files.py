@@ -17,7 +17,7 @@ from ctypes import byref, c_int64, c_uint32, c_uint64, sizeof
 from acqstream.storage.platform import windows_api as types
 from acqstream.storage.platform import windows_names as names
 from acqstream.storage.platform.capabilities import DIRECT_STEP_BYTES, address_of, check_alignment, check_sectors
-from acqstream.storage.platform.posix_files import RESERVE_STEP_BYTES, FileStatus
+from acqstream.storage.platform.posix_files import FileStatus, PlainFiles
 from acqstream.storage.platform.windows_api import (
     END_OF_FILE,
     INVALID_HANDLE,
@@ -25,11 +25,14 @@ from acqstream.storage.platform.windows_api import (
     MAPPED,
     NO_MORE_DATA,
     UNSUPPORTED,
+    call_error,
+    check_success,
     close_handle,
     kernel32,
     last_error,
     nanoseconds_of,
     until_free,
+    using,
     windows_error,
 )
 from acqstream.storage.platform.windows_names import extended_path, plain_path, refuse_link, volume_of
@@ -41,8 +44,9 @@ _MAX_PATH = 32768
 _MAX_RANGES = 512  # answered in one call
 
 
-class WindowsFiles:
-    """See `PosixFiles`. Windows cannot force a folder; `sync_directory` says what it does instead."""
+class WindowsFiles(PlainFiles):
+    """See `PosixFiles`. Windows cannot force a folder; `sync_directory` says what it does instead. Only administrators
+    force a volume."""
 
     def __init__(self) -> None:
         self._direct: set[int] = set()  # handles that are open for direct I/O
@@ -86,7 +90,7 @@ class WindowsFiles:
             if not kernel32().WriteFile(fd, address_of(buffer), length, byref(count), byref(place)):
                 if total:
                     break  # the next call reports the error
-                raise windows_error(last_error())
+                raise call_error()
             total += count.value
             if count.value < len(buffer):
                 break
@@ -114,8 +118,7 @@ class WindowsFiles:
 
     def fdatasync(self, fd: int) -> None:
         # Data, length and the log of the file system: Windows has no documented call that forces less.
-        if not kernel32().FlushFileBuffers(fd):
-            raise windows_error(last_error())
+        check_success(kernel32().FlushFileBuffers(fd))
 
     def reserve(self, fd: int, offset: int, length: int) -> bool:
         # Space after the end of the file is freed when the last handle is closed ([MS-FSCC] 2.4.4).
@@ -126,9 +129,6 @@ class WindowsFiles:
             raise windows_error(code)
         return not code
 
-    def reserve_step(self, fd: int) -> int:
-        return RESERVE_STEP_BYTES
-
     def truncate(self, fd: int, length: int) -> None:
         if length > self.size(fd):
             self._allow_holes(fd)
@@ -136,11 +136,9 @@ class WindowsFiles:
             # A handle for direct I/O may only set lengths of complete sectors.
             handle = kernel32().ReOpenFile(fd, _READ_WRITE, types.SHARE_ALL, 0)
             if handle in (None, INVALID_HANDLE):
-                raise windows_error(last_error())
-            try:
+                raise call_error()
+            with using(handle):
                 _set_length(handle, length)
-            finally:
-                close_handle(handle)
         else:
             _set_length(fd, length)
 
@@ -165,8 +163,7 @@ class WindowsFiles:
         if kind != types.TYPE_DISK:
             return FileStatus((0, fd), is_regular=False, size=0, modified_ns=0)
         found = types.FileInformation()
-        if not kernel32().GetFileInformationByHandle(fd, byref(found)):
-            raise windows_error(last_error())
+        check_success(kernel32().GetFileInformationByHandle(fd, byref(found)))
         identity = types.FileIdentity()
         if not kernel32().GetFileInformationByHandleEx(fd, types.FILE_ID, byref(identity), sizeof(identity)):
             # A file system with identities of 64 bits only.
@@ -181,20 +178,15 @@ class WindowsFiles:
     def path_status(self, path: str) -> FileStatus:
         # Attributes alone: no way of opening keeps others from that, or is kept out.
         flags = types.FLAG_BACKUP_SEMANTICS
-        handle = names.open_handle(path, types.FILE_READ_ATTRIBUTES, types.OPEN_EXISTING, flags)
-        try:
+        with using(names.open_handle(path, types.FILE_READ_ATTRIBUTES, types.OPEN_EXISTING, flags)) as handle:
             return self.status(handle)
-        finally:
-            close_handle(handle)
 
     def stored_bytes(self, path: str) -> int:
         found = types.FileStandardInformation()
-        handle = names.open_handle(path, types.FILE_READ_ATTRIBUTES, types.OPEN_EXISTING, types.FLAG_BACKUP_SEMANTICS)
-        try:
-            if not kernel32().GetFileInformationByHandleEx(handle, types.FILE_STANDARD, byref(found), sizeof(found)):
-                raise windows_error(last_error())
-        finally:
-            close_handle(handle)
+        flags = types.FLAG_BACKUP_SEMANTICS
+        with using(names.open_handle(path, types.FILE_READ_ATTRIBUTES, types.OPEN_EXISTING, flags)) as handle:
+            answer = handle, types.FILE_STANDARD, byref(found), sizeof(found)
+            check_success(kernel32().GetFileInformationByHandleEx(*answer))
         size, taken = int(found.end_of_file), int(found.allocated)
         return min(size, taken or size)  # some file systems report no allocation
 
@@ -264,33 +256,16 @@ class WindowsFiles:
             if target is None:
                 return
             try:
-                handle = _open_to_force(target, path)
-                try:
+                with using(_open_to_force(target, path)) as handle:
                     self.fdatasync(handle)
-                finally:
-                    close_handle(handle)
             except BaseException:
                 self._renamed.setdefault(volume, target)
                 raise
 
-    def why_cached(self, path: str) -> str:
-        return ""
-
-    def open_file_system(self, folder: str) -> int | None:
-        """Return None: forcing a volume takes an administrator."""
-        return None
-
-    def sync_file_system(self, fd: int) -> None:
-        raise OSError(errno.ENOSYS, "Windows does not force all files at once")
-
     def free_bytes(self, path: str) -> int:
         free = c_uint64()  # for this user, within its quota
-        if not kernel32().GetDiskFreeSpaceExW(extended_path(path), byref(free), None, None):
-            raise windows_error(last_error(), path)
+        check_success(kernel32().GetDiskFreeSpaceExW(extended_path(path), byref(free), None, None), path)
         return free.value
-
-    def quotas(self, folder: str) -> dict[str, int | None]:
-        return {}  # `free_bytes` has them
 
     def _checked(self, handle: int, path: str, direct: bool) -> int:
         """The handle, noted if it is for direct I/O; closed if sectors of the volume are too large or unknown."""

@@ -19,7 +19,15 @@ from collections.abc import Mapping, Sequence
 from ctypes import byref, c_size_t, c_uint16, c_uint32, c_void_p, sizeof
 from typing import Any
 
-from acqstream.storage.platform.windows_api import HANDLE, call_error, close_handle, is_windows, kernel32, open_process
+from acqstream.storage.platform.windows_api import (
+    HANDLE,
+    check_success,
+    close_handle,
+    is_windows,
+    kernel32,
+    open_process,
+    using,
+)
 
 
 def map_private(length: int) -> memoryview:
@@ -87,10 +95,7 @@ def create_memory(length: int, name: str) -> int:
     """Make a zeroed section and return its handle, which no child inherits. Raises OSError."""
     del name  # a named section could be opened by any program that guesses the name
     arguments = (_INVALID_HANDLE, None, _PAGE_READWRITE, length >> 32, length & 0xFFFFFFFF, None)
-    handle: int | None = kernel32().CreateFileMappingW(*arguments)
-    if not handle:
-        raise call_error(f"{length} bytes wanted")
-    return handle
+    return check_success(kernel32().CreateFileMappingW(*arguments), f"{length} bytes wanted")
 
 
 def map_own_memory(handle: int, length: int) -> memoryview:
@@ -163,8 +168,8 @@ def duplicate(source: int, handle: int, target: int, *, access: int | None) -> i
     """
     copy = HANDLE()
     options = _DUPLICATE_SAME_ACCESS if access is None else 0
-    if not kernel32().DuplicateHandle(source, handle, target, byref(copy), access or 0, False, options):
-        raise call_error(f"cannot duplicate handle {handle}")
+    done = kernel32().DuplicateHandle(source, handle, target, byref(copy), access or 0, False, options)
+    check_success(done, f"cannot duplicate handle {handle}")
     assert copy.value is not None, "a duplicate is not 0"
     return copy.value
 
@@ -172,9 +177,8 @@ def duplicate(source: int, handle: int, target: int, *, access: int | None) -> i
 def _map(handle: int, access: int, length: int) -> memoryview:
     """Map a section from its start: `length` bytes, or for 0 all pages that are present. Raises OSError, ValueError."""
     kernel = kernel32()
-    address: int | None = kernel.MapViewOfFile(handle, access, 0, 0, length)
-    if not address:
-        raise call_error(f"cannot map {length or 'all'} bytes of handle {handle}")
+    what = f"cannot map {length or 'all'} bytes of handle {handle}"
+    address = check_success(kernel.MapViewOfFile(handle, access, 0, 0, length), what)
     try:
         information = _query(address)
         # Pages that are only reserved would fault. Those that are present stay so: no process can decommit pages of a
@@ -195,8 +199,8 @@ def _map(handle: int, access: int, length: int) -> memoryview:
 
 def _query(address: int) -> _MemoryInformation:
     information = _MemoryInformation()
-    if not kernel32().VirtualQuery(address, byref(information), sizeof(information)):
-        raise call_error(f"cannot query the memory at {address:#x}")
+    size = kernel32().VirtualQuery(address, byref(information), sizeof(information))
+    check_success(size, f"cannot query the memory at {address:#x}")
     return information
 
 
@@ -207,18 +211,15 @@ def attach_memory(handles: Sequence[int], process: int) -> tuple[dict[str, Any],
     """
     if not handles:
         return {}, []
-    receiver = open_process(process, PROCESS_DUP_HANDLE)
-    numbers: list[int] = []
-    try:
-        own = kernel32().GetCurrentProcess()
-        for handle in handles:
-            numbers.append(duplicate(own, handle, receiver, access=FILE_MAP_READ))
-    except OSError:
-        for number in numbers:
-            kernel32().DuplicateHandle(receiver, number, None, None, 0, False, _DUPLICATE_CLOSE_SOURCE)
-        raise
-    finally:
-        close_handle(receiver)
+    own, numbers = kernel32().GetCurrentProcess(), list[int]()
+    with using(open_process(process, PROCESS_DUP_HANDLE)) as receiver:
+        try:
+            for handle in handles:
+                numbers.append(duplicate(own, handle, receiver, access=FILE_MAP_READ))
+        except OSError:
+            for number in numbers:
+                kernel32().DuplicateHandle(receiver, number, None, None, 0, False, _DUPLICATE_CLOSE_SOURCE)
+            raise
     return {"handles": numbers}, []
 
 

@@ -1,31 +1,28 @@
 """Where a daemon receives memory of other programs on Windows: TCP on loopback, whose peers the system names.
 
 The program sends one message that names a handle of its own process. The daemon asks the system which process made
-the connection (GetExtendedTcpTable), opens that one, which the system allows for programs of the same user, and
-duplicates the handle out of it. So no program can name memory of another one. Messages are preceded by their length, 4
-bytes, little-endian.
+the connection (psutil, GetExtendedTcpTable), opens that one, which the system allows for programs of the same user,
+and duplicates the handle out of it. So no program can name memory of another one. Messages are preceded by their
+length, 4 bytes, little-endian.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import select
 import socket
 import struct
 from collections.abc import Callable
-from ctypes import byref, c_uint32, c_uint64
+from ctypes import byref, c_uint64
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from acqstream.storage.platform.windows_api import (
-    call_error,
-    close_handle,
+    check_success,
     file_time,
-    iphlpapi,
     kernel32,
     open_process,
-    windows_error,
+    using,
 )
 from acqstream.storage.platform.windows_memory import FILE_MAP_READ, PROCESS_DUP_HANDLE, duplicate, unavailable_reason
 
@@ -33,10 +30,6 @@ HAS_NAME = False  # a listener is bound to a port that the system chooses
 _HOST = "127.0.0.1"
 _LENGTH = struct.Struct("<I")
 _PROCESS_QUERY_LIMITED_INFORMATION = 0x1000
-_ERROR_INSUFFICIENT_BUFFER = 122
-_CONNECTIONS_WITH_OWNERS = 4  # TCP_TABLE_OWNER_PID_CONNECTIONS
-_ROW = struct.Struct("<I4s2s2x4s2s2xI")  # MIB_TCPROW_OWNER_PID: state, address and port of both ends, process
-_POLL_BYTES = 4096
 
 
 def is_possible() -> bool:
@@ -49,25 +42,13 @@ def owner_of(connection: socket.socket) -> int:
 
     Raises OSError if the system does not name it.
     """
-    size, code, table = c_uint32(_POLL_BYTES), _ERROR_INSUFFICIENT_BUFFER, ctypes.create_string_buffer(0)
-    while code == _ERROR_INSUFFICIENT_BUFFER:  # the table may grow between two calls
-        table = ctypes.create_string_buffer(size.value)
-        arguments = (table, byref(size), False, int(socket.AF_INET), _CONNECTIONS_WITH_OWNERS, 0)
-        code = iphlpapi().GetExtendedTcpTable(*arguments)
-    if code:
-        raise windows_error(code, "cannot list the TCP connections")
-    ends = _packed(connection.getpeername()), _packed(connection.getsockname())
-    (count,) = _LENGTH.unpack_from(table)
-    rows = table.raw[_LENGTH.size : _LENGTH.size + count * _ROW.size]
-    for _, address, port, remote_address, remote_port, process in _ROW.iter_unpack(rows):
-        if ((address, port), (remote_address, remote_port)) == ends and process:
-            return int(process)  # 0: the process has ended
+    import psutil  # here: a producer does not need it
+
+    ends = connection.getpeername(), connection.getsockname()
+    for one in psutil.net_connections("tcp4"):
+        if (one.laddr, one.raddr) == ends and one.pid:  # 0: the process has ended
+            return int(one.pid)
     raise ConnectionError("the system does not name the process at the other end; it may have disconnected")
-
-
-def _packed(end: tuple[str, int]) -> tuple[bytes, bytes]:
-    """Return address and port as the table has them, in network byte order."""
-    return socket.inet_aton(end[0]), struct.pack(">H", end[1])
 
 
 # The daemon's side.
@@ -114,14 +95,11 @@ class MemoryPeer:
             raise ValueError("the message has no 'handle'; expected that of the memory")
         process = owner_of(self.socket)
         # A service may open processes of all users; it takes from each only what that one names itself.
-        source = open_process(process, PROCESS_DUP_HANDLE | _PROCESS_QUERY_LIMITED_INFORMATION)
-        try:
+        with using(open_process(process, PROCESS_DUP_HANDLE | _PROCESS_QUERY_LIMITED_INFORMATION)) as source:
             if _start_of(source) > self._accepted_at:
                 # The program that connected has ended, and the system gave its number to another one.
                 raise PermissionError(f"process {process} started after its connection was made")
             return duplicate(source, handle, kernel32().GetCurrentProcess(), access=FILE_MAP_READ)
-        finally:
-            close_handle(source)
 
     def send(self, message: bytes) -> None:
         """Raises OSError, also if the peer reads nothing: a message is smaller than the socket's buffer."""
@@ -134,8 +112,7 @@ class MemoryPeer:
 def _start_of(process: int) -> int:
     """Return when a process started, as a FILETIME. process is a handle. Raises OSError."""
     times = [c_uint64() for _ in range(4)]
-    if not kernel32().GetProcessTimes(process, *map(byref, times)):
-        raise call_error("cannot query when the process started")
+    check_success(kernel32().GetProcessTimes(process, *map(byref, times)), "cannot query when the process started")
     return times[0].value
 
 
@@ -148,8 +125,8 @@ class MemoryListener:
         self._listener.setblocking(False)
         self.address = f"tcp://{_HOST}:{self._listener.getsockname()[1]}"
         self._peers: list[socket.socket] = []
-        self._register: Callable[[int], None] = _ignore
-        self._unregister: Callable[[int], None] = _ignore
+        self._register: Callable[[int], None] = lambda _: None  # no loop has asked for it
+        self._unregister: Callable[[int], None] = lambda _: None
 
     def restore(self, path: Path) -> None:
         """Do nothing: a pipe has no file that somebody could remove."""
@@ -182,10 +159,6 @@ class MemoryListener:
 
     def close(self) -> None:
         self._listener.close()
-
-
-def _ignore(number: int) -> None:
-    """Poll nothing: no loop has asked for it."""
 
 
 # The program's side.

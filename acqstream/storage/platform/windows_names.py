@@ -33,11 +33,13 @@ from acqstream.storage.platform.windows_api import (
     WIN_CTYPES,
     advapi32,
     call_error,
+    check_success,
     close_handle,
     kernel32,
     last_error,
     rstrtmgr,
     until_free,
+    using,
     windows_error,
 )
 
@@ -179,8 +181,7 @@ def create_private(path: Path) -> None:
     text = f"D:P(A;;FA;;;{_user_sid()})(A;;FA;;;SY)(A;;FA;;;BA)"
     descriptor = ctypes.c_void_p()
     convert = advapi32().ConvertStringSecurityDescriptorToSecurityDescriptorW
-    if not convert(text, _SDDL_REVISION, ctypes.byref(descriptor), None):
-        raise call_error(str(path))
+    check_success(convert(text, _SDDL_REVISION, ctypes.byref(descriptor), None), str(path))
     try:
         attributes = _Attributes(ctypes.sizeof(_Attributes), descriptor, 0)
         how = types.GENERIC_WRITE, 0, ctypes.byref(attributes), types.CREATE_NEW, types.ATTRIBUTE_NORMAL
@@ -234,8 +235,7 @@ def _dacl(path: Path) -> str:
         raise windows_error(code, str(path))
     try:
         convert = advapi.ConvertSecurityDescriptorToStringSecurityDescriptorW
-        if not convert(descriptor, _SDDL_REVISION, _DACL_INFORMATION, ctypes.byref(text), None):
-            raise call_error(str(path))
+        check_success(convert(descriptor, _SDDL_REVISION, _DACL_INFORMATION, ctypes.byref(text), None), str(path))
         return _take_text(text)
     finally:
         _free(descriptor)
@@ -245,18 +245,15 @@ def _user_sid() -> str:
     """The id of the user of this process, in text."""
     advapi = advapi32()
     token, size = ctypes.c_void_p(), ctypes.c_uint32()
-    if not advapi.OpenProcessToken(kernel32().GetCurrentProcess(), _TOKEN_QUERY, ctypes.byref(token)):
-        raise call_error("OpenProcessToken")
-    try:
+    done = advapi.OpenProcessToken(kernel32().GetCurrentProcess(), _TOKEN_QUERY, ctypes.byref(token))
+    check_success(done, "OpenProcessToken")
+    with using(token.value or 0):
         advapi.GetTokenInformation(token, _TOKEN_USER, None, 0, ctypes.byref(size))  # the size
         user = ctypes.create_string_buffer(size.value)
-        if not advapi.GetTokenInformation(token, _TOKEN_USER, user, size, ctypes.byref(size)):
-            raise call_error("GetTokenInformation")
-    finally:
-        close_handle(token.value or 0)
+        done = advapi.GetTokenInformation(token, _TOKEN_USER, user, size, ctypes.byref(size))
+        check_success(done, "GetTokenInformation")
     sid, text = ctypes.c_void_p.from_buffer(user), ctypes.c_void_p()  # TOKEN_USER begins with a pointer to the id
-    if not advapi.ConvertSidToStringSidW(sid, ctypes.byref(text)):
-        raise call_error("ConvertSidToStringSidW")
+    check_success(advapi.ConvertSidToStringSidW(sid, ctypes.byref(text)), "ConvertSidToStringSidW")
     return _take_text(text)
 
 
@@ -323,12 +320,9 @@ def replace(source: str, target: str) -> bool:
 
 def _rename_by_handle(source: str, new_name: str) -> int:
     # A handle for the rename alone: one with DELETE that stayed open would keep out all who do not share it.
-    handle = open_handle(source, types.DELETE, types.OPEN_EXISTING, _FOLDERS_AND_LINKS)
-    try:
+    with using(open_handle(source, types.DELETE, types.OPEN_EXISTING, _FOLDERS_AND_LINKS)) as handle:
         request = types.rename_information(new_name, _REPLACE | _POSIX_RENAME)
         return _set_information(handle, types.FILE_RENAME_EX, request)
-    finally:
-        close_handle(handle)
 
 
 def unlink(path: str) -> None:
@@ -349,12 +343,9 @@ def unlink(path: str) -> None:
 
 
 def _delete_by_handle(path: str) -> int:
-    handle = open_handle(path, types.DELETE, types.OPEN_EXISTING, _FOLDERS_AND_LINKS)
-    try:
+    with using(open_handle(path, types.DELETE, types.OPEN_EXISTING, _FOLDERS_AND_LINKS)) as handle:
         request = ctypes.c_uint32(_DELETE | _POSIX_DELETE | _IGNORE_READ_ONLY)
         return _set_information(handle, types.FILE_DISPOSITION_EX, request)
-    finally:
-        close_handle(handle)
 
 
 def _delete_by_scratch_name(name: str) -> int:
@@ -373,8 +364,7 @@ def _delete_by_scratch_name(name: str) -> int:
 
 def mkdir(path: str) -> None:
     """Create a folder (CreateDirectoryW). Raises OSError."""
-    if not kernel32().CreateDirectoryW(extended_path(path), None):
-        raise windows_error(last_error(), path)
+    check_success(kernel32().CreateDirectoryW(extended_path(path), None), path)
 
 
 def rmdir(path: str) -> None:

@@ -35,10 +35,12 @@ from acqstream.storage.platform.windows_api import (
     WIN_CTYPES,
     advapi32,
     call_error,
+    check_success,
     close_handle,
     kernel32,
     open_process,
     user32,
+    using,
 )
 
 _HKEY_LOCAL_MACHINE = 0x80000002
@@ -207,8 +209,7 @@ class ConsoleWatch:
     def __enter__(self) -> ConsoleWatch:
         # The object that Windows calls must live as long as it is registered.
         self._handler = WIN_CTYPES.WINFUNCTYPE(ctypes.c_int, ctypes.c_uint32)(self.handle)
-        if not kernel32().SetConsoleCtrlHandler(self._handler, True):
-            raise call_error("SetConsoleCtrlHandler")
+        check_success(kernel32().SetConsoleCtrlHandler(self._handler, True), "SetConsoleCtrlHandler")
         self._window = LogOffWindow(lambda: self.handle(ConsoleEvent.LOGOFF))
         return self
 
@@ -230,8 +231,7 @@ def keep_awake(is_needed: bool) -> None:
     Windows keeps this state for the calling thread, so always call it from the same one.
     """
     state = _ES_CONTINUOUS | (_ES_SYSTEM_REQUIRED if is_needed else 0)
-    if not kernel32().SetThreadExecutionState(state):
-        raise call_error("SetThreadExecutionState")
+    check_success(kernel32().SetThreadExecutionState(state), "SetThreadExecutionState")
 
 
 _BELOW_NORMAL_PRIORITY_CLASS = 0x4000
@@ -262,7 +262,19 @@ class _ExtendedLimits(ctypes.Structure):
     )
 
 
-class ChildProcess(subprocess.Popen[bytes]):
+class _JobProcess(subprocess.Popen[bytes]):
+    """A program in a job, whose handle is open until `release`."""
+
+    _job: int
+
+    def release(self) -> None:
+        """Close the job, which ends a child if it is running; else what it has started may live on. Idempotent."""
+        job, self._job = self._job, 0
+        if job:
+            close_handle(job)
+
+
+class ChildProcess(_JobProcess):
     """A child, started with two arguments added, which `adopt_connection` and `follow_parent` take.
 
     connection is the parent's end of the socket; the caller closes it, and calls `release`. Raises OSError.
@@ -291,12 +303,6 @@ class ChildProcess(subprocess.Popen[bytes]):
             self.connection.close()
             self.release()
             raise
-
-    def release(self) -> None:
-        """Close the job, which ends the child if it is running. Repeated calls do nothing."""
-        job, self._job = self._job, 0
-        if job:
-            close_handle(job)
 
     def _give(self, theirs: socket.socket) -> None:
         """Send the socket's description, which is smaller than a pipe's buffer: this does not wait."""
@@ -344,9 +350,7 @@ def interpreter(program: str, environment: Mapping[str, str]) -> tuple[str, dict
 
 def _make_job(*, kills_on_close: bool) -> int:
     """Return the handle of a job, which may end its processes when it is closed. Raises OSError."""
-    job: int | None = kernel32().CreateJobObjectW(None, None)
-    if not job:
-        raise call_error("cannot create a job object")
+    job = check_success(kernel32().CreateJobObjectW(None, None), "cannot create a job object")
     if not kills_on_close:
         return job
     limits = _ExtendedLimits(flags=_KILL_ON_JOB_CLOSE)
@@ -358,15 +362,12 @@ def _make_job(*, kills_on_close: bool) -> int:
 
 
 def _assign(job: int, process: int) -> None:
-    handle = open_process(process, _PROCESS_TERMINATE | _PROCESS_SET_QUOTA)
-    try:
-        if not kernel32().AssignProcessToJobObject(job, handle):
-            raise call_error(f"cannot assign process {process} to its job object")
-    finally:
-        close_handle(handle)
+    with using(open_process(process, _PROCESS_TERMINATE | _PROCESS_SET_QUOTA)) as handle:
+        done = kernel32().AssignProcessToJobObject(job, handle)
+        check_success(done, f"cannot assign process {process} to its job object")
 
 
-class GroupProcess(subprocess.Popen[bytes]):
+class GroupProcess(_JobProcess):
     """A program that can be killed with all that it has started: `kill_all`. Raises OSError.
 
     It has pipes for input and errors, and no output. The caller calls `release`.
@@ -396,12 +397,6 @@ class GroupProcess(subprocess.Popen[bytes]):
             kernel32().TerminateJobObject(self._job, 1)
         self.kill()  # in case it is not in the job
 
-    def release(self) -> None:
-        """Forget it when it has ended; what it has started may live on. Repeated calls do nothing."""
-        job, self._job = self._job, 0
-        if job:
-            close_handle(job)
-
 
 _CREATE_NEW_PROCESS_GROUP = 0x0000_0200  # Ctrl-C does not reach it
 _CREATE_BREAKAWAY_FROM_JOB = 0x0100_0000  # else it ends with the job of a terminal or a notebook server
@@ -412,5 +407,3 @@ DETACHED_OPTIONS: tuple[Mapping[str, Any], ...] = (
     {"creationflags": _ALONE},  # where the job lets no process leave
 )
 """Keywords for subprocess.Popen, the best first."""
-
-__all__ = ["DETACHED_OPTIONS", "interpreter"]

@@ -9,13 +9,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from acqstream.errors import AcqStreamError, DiskFull, StorageError
+from acqstream.errors import AcqStreamError, DiskFull, StorageError, wrapping
 from acqstream.storage.files.atomic_file import TEMPORARY_SUFFIX
 from acqstream.storage.files.boundary import Boundary
-from acqstream.storage.files.direct_file import InPlaceFiles, is_aligned
+from acqstream.storage.files.direct_file import InPlaceFiles, consists_of_blocks
 from acqstream.storage.files.disk import Content, Disk, Run, write_all
 from acqstream.storage.files.folder_tree import FolderTree, UnforcedFiles
-from acqstream.storage.files.read_file import ReadFile, is_absent
+from acqstream.storage.files.read_file import BLOCK_BYTES, ReadFile, is_absent
 from acqstream.storage.platform import FILES, own_error
 from acqstream.storage.platform.capabilities import is_junction, max_path_characters
 from acqstream.storage.stores.store import ALL_CAPABILITIES, byte_range, check_key
@@ -128,7 +128,7 @@ class LocalStore:
             folder, name = self._make_folder(key)
             path = f"{folder}/{name}"
             if not self._tree.has(folder, name, content):
-                path = self._tree.stage(folder, name, content)
+                path = self._tree.stage(folder, name, [content])
                 staged.append((path, folder, name))
             self._unforced.add(path, len(content))
         self._unforced.force_all()
@@ -139,15 +139,13 @@ class LocalStore:
     def append(self, key: str, content: Content) -> int:
         folder, name = self._make_folder(key)
         path = f"{folder}/{name}"
-        try:
+        with wrapping(path, "cannot append"):
             fd = self._open_or_create(folder, path)
             try:
                 offset = self._append(fd, path, content)
             finally:  # a part may have arrived
                 self._unforced.add(path, sum(map(len, content)))
                 self._disk.close(fd)
-        except OSError as error:
-            raise StorageError.wrap(error, path, "cannot append") from error
         self._unforced.relieve()
         return offset
 
@@ -167,11 +165,9 @@ class LocalStore:
         old_folder, old_name = self._make_folder(source)
         folder, name = self._make_folder(target)
         old_path, path = f"{old_folder}/{old_name}", f"{folder}/{name}"
-        try:
-            with self._unforced.renaming(old_path, path):
-                self._disk.replace(old_path, path)
-        except OSError as error:
-            raise StorageError.wrap(error, path, f"cannot rename {old_name} to it") from error
+        what = f"cannot rename {old_name} to it"
+        with wrapping(path, what), self._unforced.renaming(old_path, path):
+            self._disk.replace(old_path, path)
         with self._lock:
             self._fixed.discard(old_path)
         self._tree.mark_unsynced(old_folder)
@@ -226,7 +222,7 @@ class LocalStore:
     def _append(self, fd: int, path: str, content: Content) -> int:
         offset = self._disk.size(fd)
         try:
-            if is_aligned(offset, content):
+            if offset % BLOCK_BYTES == 0 and consists_of_blocks(content):
                 self._in_place.write(path, [(offset, content)])
             else:
                 write_all(self._disk, fd, content, offset)

@@ -19,7 +19,6 @@ ALL: Signatures = (
     | windows_api._SECURITY
     | windows_api._WINDOWS
     | windows_api._PROGRAMS
-    | windows_api._CONNECTIONS
 )
 HANDLES = {
     "CreateFileW",
@@ -31,7 +30,7 @@ HANDLES = {
     "OpenProcess",
     "ReOpenFile",
 }
-UNSIGNED = {"GetFileAttributesW", "GetFileType", "SetThreadExecutionState", "GetExtendedTcpTable", "RmGetList"}
+UNSIGNED = {"GetFileAttributesW", "GetFileType", "SetThreadExecutionState", "RmGetList"}
 
 
 class Library:
