@@ -8,6 +8,7 @@ import platform
 import re
 import shlex
 import shutil
+import sys
 import threading
 import uuid
 import zlib
@@ -143,7 +144,7 @@ def call(capsys: pytest.CaptureFixture[str], arguments: list[str], root: Path) -
         main(arguments)
     out, err = capsys.readouterr()
     lines = [*out.splitlines(), *err.splitlines()] or [""]
-    return f"{end.value.code or 0}: {lines[-1]}".replace(str(root), "ROOT")
+    return f"{end.value.code or 0}: {lines[-1]}".replace(str(root), "ROOT").replace(sys.executable, "PYTHON")
 
 
 @pytest.mark.parametrize("name", RUNS)
