@@ -227,3 +227,17 @@ def test_a_listener_that_hangs_up_again_and_again_is_not_asked_without_pause():
 def test_insisting_on_ipc_stays_an_error_of_configuration(daemon):
     with pytest.raises(ConfigError, match="transport='ipc'"):
         create("cells", endpoint=daemon.endpoint, buffer_mb=1, transport="ipc", patience_s=PATIENCE_S)
+
+
+@pytest.mark.parametrize("daemon_knows", [True, False])
+def test_another_version_of_the_protocol_is_refused_with_both_numbers(daemon: FakeDaemon, daemon_knows: bool) -> None:
+    """The daemon refuses `hello`, as ours does, or answers with its own version."""
+    text = "speaks protocol version 2, this client 1"
+    if daemon_knows:
+        text = "protocol version 1; this daemon speaks 2"
+        daemon.behavior.hello_error = Error("bad_version", text)
+    daemon.behavior.version = 2
+    with pytest.raises(AcquisitionRefused, match=f"the daemon at {daemon.endpoint}.*{text}") as caught:
+        create("cells", endpoint=daemon.endpoint, buffer_mb=1, patience_s=PATIENCE_S)
+    assert caught.value.code == "bad_version"
+    assert daemon.opens == []

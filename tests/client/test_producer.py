@@ -298,20 +298,6 @@ def test_a_daemon_that_does_not_answer(daemon):
         start(daemon, patience_s=0.15)
 
 
-@pytest.mark.parametrize("daemon_knows", [True, False])
-def test_another_version_of_the_protocol_is_refused_with_both_numbers(daemon, daemon_knows):
-    """The daemon refuses `hello`, as ours does, or answers with its own version."""
-    text = "speaks protocol version 2, this client 1"
-    if daemon_knows:
-        text = "protocol version 1; this daemon speaks 2"
-        daemon.behavior.hello_error = Error("bad_version", text)
-    daemon.behavior.version = 2
-    with pytest.raises(AcquisitionRefused, match=f"the daemon at {daemon.endpoint}.*{text}") as caught:
-        start(daemon, patience_s=60.0)
-    assert caught.value.code == "bad_version"
-    assert daemon.opens == []
-
-
 def test_a_daemon_that_is_slow_to_open_is_not_said_to_be_away(daemon):
     daemon.behavior.answer_open = False
     with pytest.raises(DaemonUnavailable, match=r"has not opened 'cells' within 1 s") as caught:
