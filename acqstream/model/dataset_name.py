@@ -39,6 +39,8 @@ def name_problem(name: str) -> str:
         return _part_problem(name)
     if len(parts) > MAX_FOLDERS + 1:
         return f"it names {len(parts) - 1} folders, and {MAX_FOLDERS} are possible"
+    if not all(parts):
+        return "there is no name before or behind a '/'"
     problems = ((part, _part_problem(part)) for part in parts)
     return next((f"in its part {part!r:.60}, {problem}" for part, problem in problems if problem), "")
 

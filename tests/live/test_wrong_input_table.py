@@ -105,9 +105,9 @@ TABLE = {
     "a side too long": Row("dtype_unsupported", "sides must be 1 to", frame(PAYLOAD, sh=[2**21, 8]), refused=1),
     # names
     "name ..": Row("bad_name", "begins with", opened("..")),
-    "name with a slash": Row("bad_name", "it is empty", opened("a//b")),
+    "name with a slash": Row("bad_name", "no name before or behind a", opened("a//b")),
     "name with a backslash": Row("bad_name", "is not a letter", opened("a\\b")),
-    "name from the root": Row("bad_name", "it is empty", opened("/etc/passwd")),
+    "name from the root": Row("bad_name", "no name before or behind a", opened("/etc/passwd")),
     "name empty": Row("bad_name", "empty", opened("")),
     "name of 300 characters": Row("bad_name", "100 characters", opened("x" * 300)),
     "name of a device": Row("bad_name", "for a device", opened("COM1.tif")),

@@ -39,7 +39,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "integrity": (12, 2943),
     "log": (20, 4494),
     "mirrors": (21, 6449),
-    "model": (16, 2309),
+    "model": (16, 2311),
     "monitor": (3, 627),
     "protocol": (8, 1661),
     "receive": (7, 1156),
