@@ -55,7 +55,7 @@ def note(
     from acqstream.log.dataset_files import NoteFile
     from acqstream.storage.files.disk import LocalDisk
 
-    NoteFile(LocalDisk(), str(folder)).add(one)
+    NoteFile(LocalDisk(), str(folder), attempts=1000).add(one)
     print(f"noted in {folder}, after the run: {one.content}")
 
 

@@ -28,8 +28,6 @@ from acqstream.storage.files.disk import Disk
 from acqstream.storage.files.folder_tree import make_folder
 from acqstream.storage.files.read_file import is_absent
 
-_ATTEMPTS = 1000  # 10 s: another program has the notes locked while it adds one, and a slow disk takes its time
-
 
 class DatasetFiles:
     """Journal and index, held open and locked until `close`. Made by `create` or `open`."""
@@ -183,12 +181,14 @@ class DisplayFile:
 class NoteFile:
     """Adds notes to a dataset's folder, each forced to the disk. Notes of other programs between them stay.
 
-    For threads that may wait for the disk. The file is open only while a note is added: most runs have none.
+    For threads that may wait for the disk. The file is open only while a note is added: most runs have none. attempts:
+    a hundredth of a second apart, while another program adds one; a daemon has little time for all its runs.
     """
 
-    def __init__(self, disk: Disk, folder: str) -> None:
+    def __init__(self, disk: Disk, folder: str, attempts: int = 50) -> None:
         self._disk = disk
         self._folder = folder
+        self._attempts = attempts
         self._lock = threading.Lock()
         self._frames: dict[str, int | None] = {}  # by the id of each note that the file has up to `_end`
         self._end = 0
@@ -204,7 +204,7 @@ class NoteFile:
             try:
                 if self._end == 0:
                     _force_name(self._disk, file.path)
-                file.lock(_ATTEMPTS)
+                file.lock(self._attempts)
                 self._read(file)
                 if note.id not in self._frames:
                     self._append(file, note)
