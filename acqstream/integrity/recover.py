@@ -137,8 +137,11 @@ class _Recovery:
             index = walk_entries(self._read_index(len(content.records)))
             numbers = index.numbers[: index.unbroken]
             names = index.names[: index.unbroken]
-            for name in dict.fromkeys(names):
-                plain_name(name.encode(), INDEX_NAME, index.starts[names.index(name)])
+            first_rows: dict[str, int] = {}
+            for row, name in enumerate(names):
+                first_rows.setdefault(name, row)
+            for name, row in first_rows.items():
+                plain_name(name.encode(), INDEX_NAME, index.starts[row])
             frames = records[records["flags"] == journal.FRAME]
             indexed = min(_count_matching(frames, numbers, names, self._layout), self._count_complete(numbers, names))
             # Equal numbers prove no page: after a power cut those that were not forced may be missing.
