@@ -207,8 +207,11 @@ class FinishedSigns:
             start = self._last.directory
         else:
             start = parse_stack_header(file.read, size, str(file.path)).first_directory
-        for page in PageChain(file, start, byte_order).pages():
-            self._last = page
+        page = read_page(file.read, size, start, byte_order)
+        if page is not None and page.next != 0:
+            for page in PageChain(file, start, byte_order).pages():
+                self._last = page
+        self._last = page or self._last
         if self._last is None or self._last.next != 0 or self._last.pixels > pixels:
             return False
         return not _may_roll_over(file, size, pixels)

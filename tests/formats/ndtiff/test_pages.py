@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.errors import CorruptDataset, UnsupportedFeature
+from acqstream.formats.ndtiff.completion import FinishedSigns
 from acqstream.formats.ndtiff.index_entries import parse_entries
 from acqstream.formats.ndtiff.page_walk import PageChain
 from acqstream.formats.ndtiff.pages import StackPage, read_page
@@ -177,3 +178,23 @@ def test_summary_must_be_an_object() -> None:
     data = header({}).replace(b"{}", b"[]")
     with pytest.raises(CorruptDataset, match="list, not a JSON object"):
         parse(data)
+
+
+class CountingFile(BytesFile):
+    """Counts the bytes that are read."""
+
+    n_read = 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        self.n_read += length
+        return super().read(offset, length)
+
+
+def test_whether_a_stack_has_ended_is_asked_again_for_little(tmp_path: Path) -> None:
+    """A reader that follows a run asks again and again."""
+    file = CountingFile(tmp_path / STACK, stack(tmp_path))
+    signs, pixels = FinishedSigns(), walk(file.read(0, file.size()))[-1].pixels
+    assert signs.is_finished(file, "<", pixels)
+    file.n_read = 0
+    assert signs.is_finished(file, "<", pixels)
+    assert file.n_read < 1000
