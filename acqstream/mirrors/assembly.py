@@ -419,7 +419,11 @@ def open_assembly(
     *,
     growth: Growth | None = None,
 ) -> Assembly:
-    """Return an assembly with the memory of this plan."""
+    """Return an assembly with the memory of this plan. It closes the workers, also if there is no memory."""
     grids, layout, full = chunk_plan.grids, chunk_plan.layout, chunk_plan.full_slabs(workers.thread_count)
-    buffers = SlabBuffers(grids, layout.byte_order, head_bytes=layout.head_bytes, full=full)
-    return Assembly(grids, writer, frames, workers, buffers, slabs=chunk_plan.need.slabs, growth=growth)
+    try:
+        buffers = SlabBuffers(grids, layout.byte_order, head_bytes=layout.head_bytes, full=full)
+        return Assembly(grids, writer, frames, workers, buffers, slabs=chunk_plan.need.slabs, growth=growth)
+    except BaseException:
+        workers.close()
+        raise

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.chunk_layout import Encoded
-from acqstream.mirrors.assembly import Assembly
+from acqstream.mirrors.assembly import Assembly, open_assembly
+from acqstream.mirrors.mirror_plan import ChunkPlan
 from acqstream.mirrors.slab import SlabBuffers
 from acqstream.mirrors.slab_grid import slab_grids
 from acqstream.mirrors.slab_tasks import Workers
@@ -121,4 +123,18 @@ def test_closing_it_ends_its_workers(workers: Workers) -> None:
     threads = [thread for thread in threading.enumerate() if thread.name in ("test-0", "test-1")]
     assert len(threads) == workers.thread_count
     assembly.close()
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_workers_end_where_no_memory_is_left(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_arguments: object, **_options: object) -> None:
+        raise MemoryError("no memory for slabs")
+
+    monkeypatch.setattr("acqstream.mirrors.assembly.SlabBuffers", fails)
+    layout = SimpleNamespace(byte_order=">", head_bytes=0)
+    plan = SimpleNamespace(grids=slab_grids([FULL, HALF]), layout=layout, full_slabs=lambda _threads: 0)
+    threads = [thread for thread in threading.enumerate() if thread.name in ("test-0", "test-1")]
+    assert len(threads) == workers.thread_count
+    with pytest.raises(MemoryError):
+        open_assembly(cast("ChunkPlan", plan), HeldWriter(), TakenFrames(), workers)
     assert not any(thread.is_alive() for thread in threads)
