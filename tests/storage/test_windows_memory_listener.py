@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 
+import psutil
 import pytest
 
 from acqstream.storage.handover import PAGE_BYTES, close_handle, make_sealed_memory, map_sealed_memory
@@ -45,6 +46,18 @@ def listener() -> Iterator[MemoryListener]:
     one = MemoryListener()
     yield one
     one.close()
+
+
+def test_a_failing_call_of_the_system_is_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon refuses that memory, and goes on."""
+
+    def fails(_kind: str) -> None:
+        raise RuntimeError("GetExtendedTcpTable failed")
+
+    monkeypatch.setattr(psutil, "net_connections", fails)
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as connection:
+        with pytest.raises(OSError, match="GetExtendedTcpTable failed"):
+            windows_memory_listener.owner_of(connection)
 
 
 def admit(listener: MemoryListener) -> MemoryPeer:

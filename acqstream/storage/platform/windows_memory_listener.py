@@ -45,7 +45,11 @@ def owner_of(connection: socket.socket) -> int:
     import psutil  # here: a producer does not need it
 
     ends = connection.getpeername(), connection.getsockname()
-    for one in psutil.net_connections("tcp4"):
+    try:
+        connections = psutil.net_connections("tcp4")
+    except (RuntimeError, psutil.Error) as error:  # the call of Windows failed
+        raise OSError(str(error)) from error
+    for one in connections:
         if (one.laddr, one.raddr) == ends and one.pid:  # 0: the process has ended
             return int(one.pid)
     raise ConnectionError("the system does not name the process at the other end; it may have disconnected")
