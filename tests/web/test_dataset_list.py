@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from acqstream.dataset.run_list import list_runs, parts_in
+from acqstream.dataset.run_list import list_runs
+from acqstream.formats.ndtiff.folders import run_of_part
 from acqstream.model.units import shell_word
 from acqstream.web.data.dataset_shelf import ServedFolders
 from acqstream.web.page import dataset_list
@@ -139,6 +140,9 @@ def test_the_page_says_of_a_run_what_ls_says(tmp_path: Path) -> None:
 
 
 def test_only_what_came_went_or_changed_is_judged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("day.1", "day.2"):
+        make_run(tmp_path / name, mirror=False)
+        os.utime(tmp_path / name, (10, 10))
     for number in range(8):
         (tmp_path / f"cells{number}").mkdir()
         (tmp_path / f"cells{number}" / "NDTiff.index").touch()
@@ -146,31 +150,47 @@ def test_only_what_came_went_or_changed_is_judged_again(tmp_path: Path, monkeypa
     for name in ("cells0.n5", "cells0.n5.view"):
         (tmp_path / name).mkdir()
     looks: list[str] = []
-    judged: list[set[str]] = []
+    judged: set[str] = set()
     look = DatasetCatalog._look
 
     def spied_look(catalog: DatasetCatalog, name: str) -> bool:
         looks.append(name)
         return look(catalog, name)
 
-    def spied_parts(folder: Path, names: set[str]) -> dict[str, list[str]]:
-        judged.append(names)
-        return parts_in(folder, names)
+    def spied_run(folder: Path, name: str, names: set[str]) -> str:
+        judged.add(name)
+        return run_of_part(folder, name, names)
 
     monkeypatch.setattr(dataset_list, "N_TIMED", 2)
     monkeypatch.setattr(DatasetCatalog, "_look", spied_look)
-    monkeypatch.setattr(dataset_list, "parts_in", spied_parts)
+    monkeypatch.setattr(dataset_list, "run_of_part", spied_run)
     catalog = DatasetCatalog()
-    assert listed(catalog, tmp_path).total == 8
-    assert (len(looks), judged) == (10, [{"cells0", "cells0.n5", "cells0.n5.view"}])
+    assert listed(catalog, tmp_path).total == 10
+    assert (len(looks), judged) == (12, {"cells0", "cells0.n5", "cells0.n5.view", "day.1", "day.2"})
     looks.clear()
+    judged.clear()
     (tmp_path / "cells1.n5").mkdir()
     (tmp_path / "cells1.n5.view").mkdir()
     shutil.rmtree(tmp_path / "cells2")
     page = listed(catalog, tmp_path)
-    assert (page.total, [one.mirrors for one in page.entries if one.run.name == "cells1"]) == (7, [("cells1.n5",)])
+    assert (page.total, [one.mirrors for one in page.entries if one.run.name == "cells1"]) == (9, [("cells1.n5",)])
     assert sorted(looks) == ["cells1.n5", "cells1.n5.view", "cells2", "cells6", "cells7"]
-    assert judged[1:] == [{"cells1", "cells1.n5", "cells1.n5.view"}]
+    assert judged == {"cells1.n5", "cells1.n5.view"}
+    judged.clear()
+    (tmp_path / "day.2.n5").mkdir()
+    listed(catalog, tmp_path)
+    assert judged == {"day.2.n5"}, "not all that begin with day"
+
+
+def test_a_part_that_becomes_a_run_is_listed_within_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(tmp_path / "cells")
+    catalog = DatasetCatalog()
+    assert [one.run.name for one in listed(catalog, tmp_path).entries] == ["cells"]
+    shutil.rmtree(tmp_path / "cells.n5")
+    shutil.rmtree(tmp_path / "cells.n5.view", ignore_errors=True)
+    make_run(tmp_path / "cells.n5", mirror=False)
+    monkeypatch.setattr(dataset_list, "ALL_TIMES_S", 0.0)  # the minute is over
+    assert sorted(one.run.name for one in listed(catalog, tmp_path).entries) == ["cells", "cells.n5"]
 
 
 def test_a_mirror_is_judged_again_when_its_dataset_goes_and_comes(tmp_path: Path) -> None:

@@ -11,15 +11,15 @@ import math
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from acqstream.dataset.run_list import ListedRun, RunIndex, parts_in, read_brief
+from acqstream.dataset.run_list import ListedRun, RunIndex, read_brief
 from acqstream.errors import AcqStreamError
-from acqstream.formats.ndtiff.folders import VIEW_SUFFIX, is_run
+from acqstream.formats.ndtiff.folders import VIEW_SUFFIX, is_run, run_of_part
 from acqstream.model.dataset_name import name_key
 from acqstream.model.units import shell_word
 from acqstream.model.view_spec import LOG_VIEW_KINDS
@@ -81,8 +81,8 @@ class DatasetCatalog:
     """Finds datasets by words of their names. Thread safe; remembers what it has read of those shown lately.
 
     With 20,000 datasets a search takes milliseconds. The times of the latest folders are looked at for each answer, and
-    those of all others after ALL_TIMES_S. What came, went or changed since is judged again, with the names that share
-    its begin, and nothing else.
+    those of all others after ALL_TIMES_S. What came, went or changed since is judged again, with the names that begin
+    with it, and nothing else.
     """
 
     def __init__(self) -> None:
@@ -91,8 +91,8 @@ class DatasetCatalog:
         self._keys: dict[str, str] = {}  # names to search in
         self._times: dict[str, float] = {}  # of the last change, of all that can be listed
         self._families: dict[str, set[str]] = {}  # names by their begin up to the first dot: runs and their parts
-        self._parts: dict[str, list[str]] = {}  # own names of mirrors, by dataset
-        self._hidden: set[str] = set()  # names of all parts
+        self._owners: dict[str, str] = {}  # the run of each part
+        self._parts: dict[str, set[str]] = {}  # own names of mirrors, by run
         self._others: set[str] = set()  # names of folders that are no dataset
         self._unjudged: set[str] = set()  # names that may be of those
         self._latest: list[tuple[float, str]] = []  # time of the last change and name, the last changed one first
@@ -127,7 +127,7 @@ class DatasetCatalog:
         self._folders = folders
         if now_s - self._timed_at_s >= ALL_TIMES_S:
             self._timed_at_s = now_s
-            looked_at = changed.union(folders.keys() - self._hidden)
+            looked_at = changed.union(folders)
         else:
             looked_at = changed.union(name for _, name in self._latest[:N_TIMED])
         changed.update([name for name in looked_at if self._look(name)])
@@ -144,7 +144,7 @@ class DatasetCatalog:
         return self._times.get(name) != before
 
     def _regroup(self, changed: Set[str]) -> None:
-        """Judge again which folders are parts of which run, among these and those that share a begin with them."""
+        """Judge again which folders are parts of which run, among these and those whose names begin with theirs."""
         families: dict[str, set[str]] = {}
         for name in changed:
             family = _family(name)
@@ -155,23 +155,29 @@ class DatasetCatalog:
             else:
                 self._keys.pop(name, None)
                 members.discard(name)
-        judged = {*changed}.union(*families.values())
-        for name in judged & self._hidden:
-            self._look(name)  # not looked at as a part
-        self._hidden -= judged
+        owners = {name.removesuffix(VIEW_SUFFIX) for name in changed}
+        judged = {*changed}
+        for members in families.values():
+            judged.update(name for name in members if not owners.isdisjoint(_begins(name)))
+        for name in judged & self._owners.keys():
+            self._look(name)  # it may have changed within ALL_TIMES_S
+            self._parts[self._owners.pop(name)].discard(name.rpartition("/")[2])
         self._others -= judged
         self._unjudged -= judged
-        for name in judged:
-            self._parts.pop(name, None)
         for family, members in families.items():
             if not members:
                 del self._families[family]
             elif len(members) > 1:
-                prefix = family[: family.rfind("/") + 1]
-                found = parts_in(self._folders[min(members)].parent, {name[len(prefix) :] for name in members})
-                self._parts.update((prefix + run, parts) for run, parts in found.items())
-                self._hidden.update(prefix + part for parts in found.values() for part in parts)
-        listed = (judged & self._times.keys()) - self._hidden
+                above = family[: family.rfind("/") + 1]
+                names, folder = {name[len(above) :] for name in members}, self._folders[min(members)].parent
+                for name in judged & members:
+                    own = name[len(above) :]
+                    if run := run_of_part(folder, own, names):
+                        self._owners[name] = above + run
+                        self._parts.setdefault(above + run, set()).add(own)
+        for name in changed - self._folders.keys():
+            self._parts.pop(name, None)
+        listed = (judged & self._times.keys()) - self._owners.keys()
         self._unjudged |= listed
         kept = [one for one in self._latest if one[1] not in judged]
         self._latest = sorted([*kept, *((self._times[name], name) for name in listed)], reverse=True)
@@ -189,9 +195,15 @@ class DatasetCatalog:
         above, slash, own = name.rpartition("/")
         folder, entry = os.fspath(self._folders[name].parent), None
         with contextlib.suppress(AcqStreamError, OSError):  # the other ones are listed all the same
-            entry = self._index.run(folder, own, above + slash, self._parts.get(name, ()))
+            entry = self._index.run(folder, own, above + slash, sorted(self._parts.get(name, ())))
         (self._others.add if entry is None else self._others.discard)(name)
         return entry
+
+
+def _begins(name: str) -> Iterator[str]:
+    """Yield the name, and what stands before each of its dots."""
+    yield name
+    yield from (name[:at] for at, character in enumerate(name) if character == ".")
 
 
 def _family(name: str) -> str:
