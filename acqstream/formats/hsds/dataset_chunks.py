@@ -65,6 +65,7 @@ def in_root(root: DataPath, *, follows_links: bool) -> ResolveUri:
 MAX_CHUNK_BYTES = 1 << 30
 _CONTIGUOUS_BYTES = 16 << 20  # a dataset in one piece is read in parts of about that
 _MAX_ROW_BYTES = 64 << 20  # of a chunk table that are kept; ours have 1 MiB a chunk
+_ENTRY_BYTES = 1024  # of a chunk of it that is kept, beside its rows
 _PRIMES = (29, 31, 37, 41, 43, 47, 53, 59, 61, 67)  # the server derives a chunk's partition from them
 
 
@@ -200,7 +201,7 @@ class ChunkTable:
         self._read = read
         self._may_change = may_change
         self._dtype = dtype
-        self._kept = RecentlyUsed[Position, Rows](max(_MAX_ROW_BYTES, math.prod(steps) * dtype.itemsize))
+        self._kept = RecentlyUsed[Position, Rows](max(_MAX_ROW_BYTES, math.prod(steps) * dtype.itemsize + _ENTRY_BYTES))
 
     def rows(self, chunk: Position) -> Rows:
         """The rows of a chunk of the table. Raises as `read`."""
@@ -232,7 +233,7 @@ class ChunkTable:
         found = self._read(chunk)
         # Of a missing chunk, rows without memory for each.
         rows: Rows = np.broadcast_to(np.zeros((), self._dtype), self.steps) if found is None else found
-        self._kept.put(chunk, rows, rows.nbytes)
+        self._kept.put(chunk, rows, rows.nbytes + _ENTRY_BYTES)
         return rows
 
 

@@ -17,6 +17,7 @@ import pytest
 import acqstream
 from acqstream.errors import CorruptDataset, DatasetError, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
+from acqstream.formats.hsds import dataset_chunks
 from acqstream.formats.hsds.dataset_chunks import ChunkTable
 from acqstream.formats.hsds.domain import Bucket
 from acqstream.formats.hsds.foreign import DatasetLevel, check, open_dataset
@@ -412,3 +413,16 @@ def test_rows_of_a_chunk_table_are_kept_and_missing_ones_only_where_nothing_chan
         assert table.row((2, 4)) == row
         assert len(asked) == seen
         assert set(asked) == {(1, 1)}
+
+
+def test_small_rows_count_with_what_keeps_them(monkeypatch):
+    """A container of a stranger may have a table with a row in each chunk."""
+    monkeypatch.setattr(dataset_chunks, "_MAX_ROW_BYTES", 10_000)
+    dtype, asked = np.dtype([("offset", "<i8"), ("size", "<i4")]), []
+    table = ChunkTable((1,), dtype, asked.append, may_change=False)
+    for chunk in range(100):
+        table.rows((chunk,))
+    asked.clear()
+    for chunk in range(99, -1, -1):
+        table.rows((chunk,))
+    assert 0 < 100 - len(asked) < 10
