@@ -85,6 +85,7 @@ class Connector:
     memory: LocalMemory
     keys: CurveKeys | None = None
     n_opens: int = 0  # how often `open` was sent
+    n_unanswered: int = 0  # those that may have opened the acquisition
     locate: Callable[[], str] | None = None
     relocates: bool = False
     last_refusal: Error | None = None  # by a daemon that may soon answer differently
@@ -178,9 +179,10 @@ class Connector:
                     return None
                 fields = {**request, "memory": handover.field()}
                 if not request.get("resume"):
-                    fields["epoch"] = self.n_opens  # above 0 it asks for what an earlier one may have opened
+                    fields["epoch"] = self.n_unanswered  # above 0 it asks for what an earlier one may have opened
                 self.n_opens += 1
                 answer = _ask(used, fields, _sooner(deadline, answer_s))
+                self.n_unanswered += not isinstance(answer, Error)
         finally:
             if answer is None and local is not None:
                 local.close()

@@ -171,6 +171,8 @@ def test_a_daemon_that_is_shutting_down_is_waited_for(daemon):
         run.put(GRAY, time=0)
     ending.join()
     assert len(daemon.opens) > 1
+    opens = [one for one in daemon.requests if isinstance(one, Open)]
+    assert {one.spec.epoch for one in opens} == {0}, "a refused one has opened nothing"
 
 
 def test_a_daemon_that_keeps_shutting_down_is_an_error_that_says_so(daemon):
