@@ -112,6 +112,7 @@ def test_a_run_for_real(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.deep
 @pytest.mark.slow
 @pytest.mark.timeout_s(120)
 def test_other_writers_run_beside_a_mirror(tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ def test_what_is_stored_is_read(made: Made) -> None:
     assert not report.problems
 
 
+@pytest.mark.thinned(2)
 def test_readers_at_every_step_see_no_end_before_the_last_one(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +161,7 @@ class Killed(BaseException):
     """The process ends."""
 
 
+@pytest.mark.thinned(2)
 def test_a_process_killed_at_any_step_of_the_beginning_is_caught_up_with(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +204,7 @@ def test_encoding_takes_either_byte_order_and_changes_nothing(made: Made) -> Non
     assert np.array_equal(chunk, made.chunk(0, position))
 
 
+@pytest.mark.thinned(2)
 def test_every_step_may_be_done_again(made: Made) -> None:
     made.store_all()
     made.again()

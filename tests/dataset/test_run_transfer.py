@@ -145,6 +145,7 @@ def move_to_another_disk(source: Path, target: Path, disk: LocalDisk) -> None:
         move_run(source, target, disk=disk)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("act", [move, copy, remove, move_to_another_disk])
 def test_killed_at_any_call_the_same_call_finishes(
     data: Path, tmp_path: Path, act: Callable[[Path, Path, LocalDisk], None]

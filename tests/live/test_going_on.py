@@ -154,6 +154,7 @@ def test_a_daemon_killed_twice_in_a_row(tmp_path: Path) -> None:
     check(daemon.data, 100)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "delay_s", [0.01, *(pytest.param(delay_s, marks=pytest.mark.slow) for delay_s in (0.0, 0.005, 0.03, 0.1))]
 )
@@ -325,6 +326,7 @@ def received(daemon: DaemonProcess) -> int:
     return found[0].received if found else 0
 
 
+@pytest.mark.deep
 @pytest.mark.promise("nothing-hangs")
 @pytest.mark.slow
 @pytest.mark.timeout_s(120)

@@ -16,7 +16,7 @@ COUNT = 50
 STALLING_READS = """
 import time
 from pathlib import Path
-from acqstream.daemon import request_handler
+from acqstream.daemon import open_requests
 from acqstream.log import log
 
 trigger, reached = Path({trigger!r}), Path({reached!r})
@@ -29,7 +29,7 @@ def stalling(read):
         return read(*arguments)
     return wait_and_read
 
-request_handler.read_state = stalling(request_handler.read_state)
+open_requests.read_state = stalling(open_requests.read_state)
 log.read_key_page = stalling(log.read_key_page)
 """
 

@@ -39,6 +39,7 @@ def dataset_in(folder: Path) -> Path | None:
 SETS = [folder.name for folder in sorted(GOLDEN.iterdir()) if folder.is_dir()]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", SETS)
 def test_golden_datasets(tmp_path: Path, name: str) -> None:
     source = dataset_in(GOLDEN / name)

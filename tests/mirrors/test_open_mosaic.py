@@ -300,6 +300,7 @@ def test_a_declared_side_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.Monk
     check(tmp_path / "cells", settings, frames)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("taken", [1, 5, 13, 30])
 def test_it_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, taken: int) -> None:
@@ -333,6 +334,7 @@ def halt(run: ViewRun, log: Log, frames: Sequence[Frame]) -> None:
     until(lambda: run.step() is not None and run.progress().state is ViewState.HELD, "it takes no more")
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_tile_before_the_first_one_has_the_mirror_made_again(tmp_path: Path, name: str) -> None:
     settings, frames = FORMATS[name], frames_of(spiral(16))

@@ -60,6 +60,7 @@ def lines_of(run: ViewRun) -> dict[str, Any]:
     return dict(run.view.summary())
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "frames",
     [

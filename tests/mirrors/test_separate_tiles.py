@@ -80,6 +80,7 @@ def mirror(folder: Path, name: str) -> Path:
     return container_of(folder, name)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("is_declared", [True, False])
 def test_each_tile_is_an_image_in_every_format(tmp_path: Path, name: str, is_declared: bool) -> None:
@@ -211,6 +212,7 @@ def test_the_file_of_bigdataviewer_has_all_that_bigstitcher_asks_for(tmp_path: P
     assert names == [["Translation to Regular Grid", "calibration"]] * len(views)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", ["ome-zarr", "ome-zarr raw", "n5", "precomputed"])
 @pytest.mark.parametrize("is_declared", [True, False])
 def test_images_appear_row_by_row_while_the_run_goes_on(tmp_path: Path, name: str, is_declared: bool) -> None:

@@ -50,6 +50,7 @@ def samples(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     return np.random.default_rng(9).integers(0, np.iinfo(dtype).max, shape, np.dtype(dtype), endpoint=True)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("dtype", "components", "options"),
     [

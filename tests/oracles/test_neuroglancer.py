@@ -72,6 +72,7 @@ def view_of(name: str, time: int, channel: int, z: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_pixel_is_on_the_screen(tmp_path: Path, page: NeuroglancerPage, kind: str) -> None:
     name = mirror(tmp_path, KINDS[kind])

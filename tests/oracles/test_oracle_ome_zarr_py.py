@@ -49,6 +49,7 @@ def test_the_pins_hold_all_that_a_pinned_package_needs() -> None:
     assert all(line.startswith("npe2 ") and "rich" in line for line in others), done.stdout
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_it_reads_every_level_of_an_image(tmp_path: Path, variant: str) -> None:
     frames = frames_at(places_of(("time", "channel", "z"), {"time": 2, "channel": 2, "z": 3}), (37, 50))

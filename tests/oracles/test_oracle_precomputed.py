@@ -59,6 +59,7 @@ def samples(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     return randomness.integers(np.iinfo(kind).min, np.iinfo(kind).max, shape, kind, endpoint=True)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", WRITTEN_DTYPES)
 @pytest.mark.parametrize("chunks", [[1, 512, 512], [4, 16, 8], [3, 7, 64]])
 def test_they_read_every_dtype_and_level(tmp_path, dtype, chunks):
@@ -157,6 +158,7 @@ def test_a_volume_that_grows_is_right_at_every_moment(tmp_path, declared):
     assert files == {"0-4", "4-8", "8-11" if declared else "8-12"}  # none was left under another name
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", HASHES)
 @pytest.mark.parametrize("index", ["raw", "gzip"])
 @pytest.mark.parametrize("data", ["raw", "gzip"])
@@ -239,6 +241,7 @@ def test_we_read_every_dtype(tmp_path, dtype, components):
     check_ours(tmp_path / "shards", array)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("dtype", "components", "encoding"),
     [

@@ -293,6 +293,7 @@ def check(store: WritableStore, index: ShardIndex, visible: bool, states: Sequen
     assert list(store.keys()) == [KEY]
 
 
+@pytest.mark.thinned(3)
 @all_indices
 @both_kinds
 @pytest.mark.parametrize("most_bytes", [None, 3], ids=["at a call", "at a byte"])

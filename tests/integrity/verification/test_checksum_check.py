@@ -83,6 +83,7 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(content)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_flipped_bit_in_any_chunk_is_found_and_named(tmp_path: Path, kind: str) -> None:
     made = mirror_of(tmp_path, kind)
@@ -148,6 +149,7 @@ def test_a_changed_document_is_named(tmp_path: Path) -> None:
     assert problem.text == "this document is not as it was stored: its checksum differs"
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_mirror_that_was_made_in_parts_is_proved_whole(tmp_path: Path, kind: str) -> None:
     write_log(tmp_path / "cells", FRAMES)
@@ -236,6 +238,7 @@ def test_the_command_names_the_chunk_and_its_frames(tmp_path: Path) -> None:
     assert "(time 0, channel 0, z 0 to 1) is not as it was stored" in done.stdout
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_chunks_that_are_gone_with_their_lists_are_a_problem(tmp_path: Path, kind: str) -> None:
     made = mirror_of(tmp_path, kind)
