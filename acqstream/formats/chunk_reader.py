@@ -249,9 +249,7 @@ class RecentlyUsed(Generic[_Key, _Item]):
         self._max_size = max_size
         self._lock = threading.Lock()  # for the two that follow
         self._size = 0
-        self._items: OrderedDict[_Key, tuple[_Item, int]] = (
-            OrderedDict()
-        )  # with their sizes, the one used last at the end
+        self._items: OrderedDict[_Key, tuple[_Item, int]] = OrderedDict()  # with sizes; the one used last at the end
 
     def get(self, key: _Key) -> _Item | None:
         """An item that is still kept."""

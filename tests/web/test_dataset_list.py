@@ -194,7 +194,7 @@ def test_a_part_that_becomes_a_run_is_listed_within_a_minute(tmp_path: Path, mon
 
 
 def test_a_mirror_is_judged_again_when_its_dataset_goes_and_comes(tmp_path: Path) -> None:
-    """Its time, too, which nobody looks at while it is a part."""
+    """While it is a part, nobody looks at its time; then its present time counts."""
     make_run(tmp_path / "cells")
     make_run(tmp_path / "other", mirror=False)
     here, away, catalog = tmp_path / "cells", tmp_path.parent / f"{tmp_path.name}.away", DatasetCatalog()

@@ -190,8 +190,8 @@ class ChunkTable:
     """Rows of a chunk table, with at least offset and size of a chunk of the dataset each; from any thread.
 
     steps: rows of a chunk of the table along each axis. read gives those of the chunk at a position; None if it is
-    missing: its rows have a size of 0, as all chunks of the dataset that are not stored. may_change: such rows are
-    never remembered.
+    missing: its rows have a size of 0, as all chunks of the dataset that are not stored. may_change: such a row is
+    looked for again whenever it is asked for, as it may have come.
     """
 
     def __init__(
@@ -214,7 +214,6 @@ class ChunkTable:
         chunk = self.chunk_of(position)
         inside = tuple(at % step for at, step in zip(position, self.steps, strict=True))
         rows = self._kept.get(chunk)
-        # A row that was missing may have come.
         if rows is None or (self._may_change and not rows[inside]["size"]):
             rows = self._read_again(chunk)
         return rows[inside] if rows[inside]["size"] else None
@@ -226,7 +225,8 @@ class ChunkTable:
     def positions(self, chunks: Iterable[Position]) -> Iterator[Position]:
         """The stored chunks of the dataset by the rows in these chunks of the table."""
         for chunk in chunks:
-            for inside in np.argwhere(self.rows(chunk)["size"] != 0).tolist():
+            rows = self._read_again(chunk) if self._may_change else self.rows(chunk)
+            for inside in np.argwhere(rows["size"] != 0).tolist():
                 yield tuple(n * step + at for n, step, at in zip(chunk, self.steps, inside, strict=True))
 
     def _read_again(self, chunk: Position) -> Rows:

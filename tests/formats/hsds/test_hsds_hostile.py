@@ -409,6 +409,8 @@ def test_rows_of_a_chunk_table_are_kept_and_missing_ones_only_where_nothing_chan
         if may_change:
             assert (int(row["offset"]), int(row["size"])) == (7, 5)
             assert list(table.positions([(1, 1)])) == [(2, 4)]
+            stored[1, 1] = np.array([[(0, 0), (7, 5), (0, 0)], [(9, 5), (0, 0), (0, 0)]], dtype)
+            assert list(table.positions([(1, 1)])) == [(2, 4), (3, 3)], "one has come since"
         seen = len(asked)
         assert table.row((2, 4)) == row
         assert len(asked) == seen
